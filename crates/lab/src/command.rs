@@ -21,7 +21,7 @@ use crate::race::{self, Drawn, RaceOptions};
 use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
 use crate::screen::{self, Screen};
-use crate::server_options::ServerOption;
+use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
@@ -346,7 +346,15 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
     let work = home.work()?;
     let binlog = shape.binlog_bytes(Some(options.rate), options.warm_up_seconds + options.seconds);
     Screen::default().claim_disk(work.path(), shape.disk_bytes(2, binlog))?;
-    let result = steady::measure(&home, &binaries, &options.follower, &plan, work.path(), &Screen::default())?;
+    let result = steady::measure(
+        &home,
+        &binaries,
+        &options.follower,
+        &plan,
+        Durability::Durable,
+        work.path(),
+        &Screen::default(),
+    )?;
     screen::print(&steady::to_table(&[&result]).to_string());
     if let Some(books) = &result.books {
         screen::print(&steady::books_in_words(books));

@@ -1,4 +1,4 @@
-//! The steady state: a durable source under a live load, and a replica that follows it.
+//! The steady state: a source under a live load, and a replica that follows it.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::Durability;
 use crate::version::ServerBinaries;
 
-/// Measures `contender` under the plan's load, all servers durable.
+/// Measures `contender` under the plan's load. The replica is durable.
 ///
 /// # Errors
 /// Those of the load, the servers and the follower. Tables that differ are part of the result.
@@ -25,14 +25,14 @@ pub fn measure(
     binaries: &ServerBinaries,
     contender: &Contender,
     plan: &LivePlan,
+    source: Durability,
     directory: &Path,
     screen: &Screen,
 ) -> Result<LiveResult> {
     let step = screen.spinner("the data set and the servers");
     let dataset = DataSet::open(home, binaries, &plan.shape)?;
     let restore = |name: &str, options| dataset.restore(binaries, &directory.join(name), &options);
-    let source =
-        restore("source", source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Durable))?;
+    let source = restore("source", source_options(binaries.vendor(), &plan.shape).with_durability(source))?;
     let replica = restore(
         "replica",
         replica_options(binaries.vendor(), &plan.shape, ReplicaLog::Own).with_durability(Durability::Durable),

@@ -285,7 +285,9 @@ fn lag_is_measured(binaries: &ServerBinaries, follower: &str) {
     let shape = Shape::new(Workload::Cached, Some(1), Some(500), Some(32));
     let plan = LivePlan { shape, rate: 100, warm_up_seconds: 1, seconds: 2 };
     let follower = follower.parse().unwrap();
-    let result = steady::measure(&home, binaries, &follower, &plan, work.path(), &Screen::default()).unwrap();
+    let result =
+        steady::measure(&home, binaries, &follower, &plan, Durability::Durable, work.path(), &Screen::default())
+            .unwrap();
     assert!(result.identical, "{result:?}");
     assert!(result.achieved_rate > 20.0, "{result:?}");
     let lag = result.lag;

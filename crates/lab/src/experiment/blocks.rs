@@ -111,7 +111,11 @@ impl Block {
                 rows.iter().for_each(|row| text += &line(row));
                 text + "\n"
             }
-            Block::Graph(_) | Block::Timeline { .. } | Block::Folded { .. } => String::new(),
+            Block::Folded { title, blocks } => match to_markdown(blocks) {
+                text if text.is_empty() => text,
+                text => format!("<details><summary>{}</summary>\n\n{text}</details>\n\n", escaped(title)),
+            },
+            Block::Graph(_) | Block::Timeline { .. } => String::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
-use super::result::{self, Better, ExperimentResult, Run, better};
+use super::result::{self, Better, ExperimentResult, Header, Run, better};
 use super::statistics::{self, Cell, Ratio, median};
 use crate::random::Random;
 use crate::screen::{self, table};
@@ -76,6 +76,8 @@ pub struct ResultComparison {
     pub broken: Vec<String>,
     /// Which of the results are those of an interrupted run.
     pub incomplete: Vec<String>,
+    /// Server, machine and options in which they differ.
+    pub differences: Vec<String>,
 }
 
 /// A metric in two results.
@@ -177,6 +179,19 @@ pub fn compare(
             first.experiment, first.size, first.server, second.experiment, second.size, second.server
         )));
     }
+    let differences = differences(first, second);
+    if let Some(load) = differences.iter().find(|line| line.is_load) {
+        return Err(not(format!("their loads are not the same: {}", load.in_words())));
+    }
+    for (name, value) in only {
+        if !before.runs.iter().any(|run| run.label(name) == value) {
+            return Err(not(format!("no run has the label {name}={value}")));
+        }
+    }
+    let yardstick = |result: &ExperimentResult, name: &str| median(&result::values(&result.runs, name));
+    let changed = |name: &str| yardstick(before, name).zip(yardstick(after, name)).map(|(a, b)| b / a);
+    let (machine, disk) = (changed(CALIBRATION), changed(DISK_CALIBRATION));
+    let speed = Speed::of(machine, disk);
     let (cells_before, cells_after) = (values(before, only), values(after, only));
     let mut metrics = Vec::new();
     let names: BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
@@ -193,14 +208,17 @@ pub fn compare(
             .unzip();
         let Some(comparison) = statistics::compare(&cells, count, SEED) else { continue };
         let middle = |side: &BTreeMap<u32, f64>| median(&side.values().copied().collect::<Vec<_>>());
-        let told = |name: &str, cell: Option<&Cell>, ratio: &Ratio| CellComparison {
-            cell: name.to_owned(),
-            before: cell.and_then(|cell| middle(&cell.first)),
-            after: cell.and_then(|cell| middle(&cell.second)),
-            ratio: ratio.ratio,
-            least: ratio.least,
-            most: ratio.most,
-            verdict: verdict(good, ratio),
+        let told = |name: &str, cell: Option<&Cell>, ratio: &Ratio| {
+            let ratio = speed.explains(metric, good, ratio);
+            CellComparison {
+                cell: name.to_owned(),
+                before: cell.and_then(|cell| middle(&cell.first)),
+                after: cell.and_then(|cell| middle(&cell.second)),
+                ratio: ratio.ratio,
+                least: ratio.least,
+                most: ratio.most,
+                verdict: verdict(good, &ratio),
+            }
         };
         metrics.push(MetricComparison {
             metric: metric.clone(),
@@ -222,14 +240,85 @@ pub fn compare(
     let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
-    let yardstick = |result: &ExperimentResult, name: &str| median(&result::values(&result.runs, name));
-    let changed = |name: &str| yardstick(before, name).zip(yardstick(after, name)).map(|(a, b)| b / a);
-    let (machine, disk) = (changed(CALIBRATION), changed(DISK_CALIBRATION));
     let mut broken = broken(before, after, only);
     broken.extend(gone(&cells_before, &cells_after, after, only));
     let incomplete = [(before, "before"), (after, "after")].into_iter().filter(|(result, _)| !result.complete);
     let incomplete = incomplete.map(|(_, which)| which.to_owned()).collect();
-    Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete })
+    let differences = differences.iter().map(Difference::in_words).collect();
+    Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete, differences })
+}
+
+/// How much slower and how much faster the machine itself was after than before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Speed {
+    /// At least 1.
+    slower: f64,
+    /// At most 1.
+    faster: f64,
+}
+
+impl Speed {
+    /// Of the times of what is always the same, after divided by before.
+    fn of(machine: Option<f64>, disk: Option<f64>) -> Speed {
+        let mut speed = Speed { slower: 1.0, faster: 1.0 };
+        for (change, tolerance) in [(machine, SPEED_TOLERANCE), (disk, DISK_TOLERANCE)] {
+            if let Some(change) = change.filter(|change| (change - 1.0).abs() > tolerance) {
+                speed = Speed { slower: speed.slower.max(change), faster: speed.faster.min(change) };
+            }
+        }
+        speed
+    }
+
+    /// A ratio with what the machine explains of it: memory does not depend on how fast that is.
+    fn explains(self, metric: &str, good: Better, ratio: &Ratio) -> Ratio {
+        let Speed { slower, faster } = self;
+        match good {
+            _ if metric == "spate_peak_mib" => *ratio,
+            Better::Lower => Ratio { least: ratio.least / slower, most: ratio.most / faster, ..*ratio },
+            Better::Higher => Ratio { least: ratio.least * faster, most: ratio.most * slower, ..*ratio },
+        }
+    }
+}
+
+/// What two results do not have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Difference {
+    /// It is what was measured with: data and load.
+    is_load: bool,
+    what: String,
+    before: String,
+    after: String,
+}
+
+impl Difference {
+    fn in_words(&self) -> String {
+        let Difference { what, before, after, .. } = self;
+        format!("{what}: '{before}' before, '{after}' after")
+    }
+}
+
+/// The facts in which they differ, of settings that both have.
+fn differences(before: &Header, after: &Header) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let mut see = |is_load: bool, what: &str, before: &str, after: &str| {
+        if before != after {
+            let (what, before, after) = (what.to_owned(), before.to_owned(), after.to_owned());
+            differences.push(Difference { is_load, what, before, after });
+        }
+    };
+    see(false, "server", &before.server_version, &after.server_version);
+    if !before.machine.is_same(&after.machine) {
+        see(false, "machine", &before.machine.in_words(), &after.machine.in_words());
+    }
+    // Earlier laboratories wrote no facts.
+    for (setting, facts) in &before.settings {
+        let Some(others) = after.settings.get(setting) else { continue };
+        for (fact, other) in facts.iter().zip(others) {
+            let is_load = ["data:", "load:"].iter().any(|beginning| fact.starts_with(beginning));
+            see(is_load, setting, fact, other);
+        }
+    }
+    differences
 }
 
 /// By metric and cell, what was measured in each repetition.
@@ -426,17 +515,20 @@ impl ResultComparison {
         );
         if let Some(machine) = self.machine.filter(|machine| (machine - 1.0).abs() > SPEED_TOLERANCE) {
             text += &format!(
-                "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by about as \
-                 much says nothing about the programs."
+                "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by as \
+                 much at most is within the noise."
             );
         }
         if let Some(disk) = self.disk.filter(|disk| (disk - 1.0).abs() > DISK_TOLERANCE) {
             text += &format!(
-                "\nThe disk was not the same: fixed writes took {disk:.2} times as long after as before. What waits for the disk says little about the programs."
+                "\nThe disk was not the same: fixed writes took {disk:.2} times as long after as before. What differs by as much at most is within the noise."
             );
         }
         if !self.broken.is_empty() {
             text += &format!("\nWORSE: more runs fail, come to other rows, or do nothing: {}", self.broken.join("; "));
+        }
+        for difference in &self.differences {
+            text += &format!("\nNot the same: {difference}");
         }
         for which in &self.incomplete {
             text += &format!("\nThe result {which} is that of an interrupted run.");
@@ -534,6 +626,9 @@ mod tests {
         let only = [("contender".to_owned(), "native:4".to_owned())];
         let comparison = compare(&runs(1.0), &runs(2.0), &only).unwrap();
         assert!(!comparison.is_worse());
+        let unknown = [("contender".to_owned(), "typo".to_owned())];
+        let message = compare(&runs(1.0), &runs(2.0), &unknown).unwrap_err().to_string();
+        assert!(message.contains("contender=typo"), "{message}");
     }
 
     #[test]
@@ -548,6 +643,34 @@ mod tests {
             summary.contains("2.50 times as long") && summary.contains("fixed writes took 3.00 times"),
             "{summary}"
         );
+    }
+
+    #[test]
+    fn what_a_slower_machine_explains_is_not_worse() {
+        let at = |slowdown: f64, machine: f64| {
+            let mut result = runs(slowdown);
+            result.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, machine));
+            result
+        };
+        assert!(compare(&at(1.0, 20.0), &at(1.2, 20.0), &[]).unwrap().is_worse());
+        assert!(!compare(&at(1.0, 20.0), &at(1.2, 25.0), &[]).unwrap().is_worse());
+        assert!(compare(&at(1.0, 20.0), &at(1.6, 25.0), &[]).unwrap().is_worse());
+        assert!(!compare(&at(1.2, 25.0), &at(1.0, 20.0), &[]).unwrap().is_worse());
+    }
+
+    #[test]
+    fn other_loads_are_not_compared_and_other_options_are_told() {
+        let with = |facts: [&str; 2]| {
+            let mut result = runs(1.0);
+            result.header.settings = [("cached".to_owned(), facts.map(str::to_owned).to_vec())].into();
+            result
+        };
+        let before = with(["data: 10 rows", "source: --sync-binlog=0"]);
+        let message =
+            compare(&before, &with(["data: 20 rows", "source: --sync-binlog=0"]), &[]).unwrap_err().to_string();
+        assert!(message.contains("'data: 10 rows' before, 'data: 20 rows' after"), "{message}");
+        let told = compare(&before, &with(["data: 10 rows", "source: --sync-binlog=1"]), &[]).unwrap().summary();
+        assert!(told.contains("Not the same: cached: 'source: --sync-binlog=0' before"), "{told}");
     }
 
     #[test]

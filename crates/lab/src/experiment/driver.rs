@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 
-use super::machine::{calibrate_milliseconds, flush_milliseconds};
+use super::machine::{ProcessorTime, calibrate_milliseconds, flush_milliseconds};
 use super::plan::{Compared, Setting, Size, Task, tasks};
 use super::result::{Labels, Measured, Run, values};
 use super::steadiness::Steadiness;
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 pub const CALIBRATION: &str = "machine_calibration_ms";
 /// The name of the metric that tells how fast its disk was.
 pub const DISK_CALIBRATION: &str = "disk_calibration_ms";
+/// The name of the metric that tells how much of the processors' time others had.
+const STOLEN: &str = "machine_stolen_percent";
 /// A computation that takes so many times as long as usual is slow; …
 const SLOW: f64 = 1.25;
 /// … writes, which vary more, are if they take so many times as long.
@@ -95,6 +97,9 @@ fn run_on(
     if done > 0 {
         screen.note(&format!("{done} of them have been made before the interruption; --fresh forgets them"));
     }
+    for path in store.damaged() {
+        screen.note(&format!("{} cannot be read: this measurement is made again", path.display()));
+    }
     let mut pace = Pace::new(open.len());
     let mut in_row = 0;
     let is_made_once = |one: &&Task, other: &&Task| {
@@ -106,10 +111,7 @@ fn run_on(
         screen.note(&format!("== {}", setting.name));
         let mut stage = None;
         for task in of_setting {
-            let mut ready = match stage.take() {
-                Some(stage) => stage,
-                None => experiment.open(bench, setting, &setting_directory)?,
-            };
+            let ready = stage.take().map_or_else(|| experiment.open(bench, setting, &setting_directory), Ok);
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
             home::need_disk(directory, FREE_MIN_BYTES)?;
@@ -119,8 +121,12 @@ fn run_on(
                     yardstick.settle(|| screen.note(&format!("the machine is slower than usual ({name}); waiting"))),
                 )
             });
-            let mut came = match ready.measure(&task.labels, &cell_directory) {
-                Ok(came) => {
+            let measured = ready.and_then(|mut ready| {
+                let came = measure_undisturbed(&mut *ready, &task.labels, &cell_directory, &screen)?;
+                Ok((came, ready))
+            });
+            let mut came = match measured {
+                Ok((came, ready)) => {
                     (stage, in_row) = (Some(ready), 0);
                     if came.failure.is_some() {
                         home::need_disk(directory, FREE_MIN_BYTES)?;
@@ -132,7 +138,6 @@ fn run_on(
                     in_row += 1;
                     // A full disk is nobody's fault who is measured.
                     home::need_disk(directory, FREE_MIN_BYTES)?;
-                    drop(ready);
                     home::remove_if_there(&setting_directory)?;
                     Measured { failure: Some(error.to_string()), ..Measured::default() }
                 }
@@ -155,6 +160,29 @@ fn run_on(
     Ok(())
 }
 
+/// Measures a cell, and again if the machine was taken away meanwhile. What took the longer for that is no result; if it is always so, the last one is.
+fn measure_undisturbed(stage: &mut dyn Stage, cell: &Labels, directory: &Path, screen: &Screen) -> Result<Measured> {
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        let place = directory.join(attempts.next().unwrap_or(ATTEMPTS).to_string());
+        home::create_private_directory(&place)?;
+        let begun = ProcessorTime::now();
+        let mut came = stage.measure(cell, &place)?;
+        let stolen = ProcessorTime::now().stolen_percent_since(begun);
+        came.metric(STOLEN, stolen);
+        if stolen <= STOLEN_MAX_PERCENT || attempts.is_empty() {
+            return Ok(came);
+        }
+        screen.note(&format!("others had the machine for {stolen:.0} % of the time: measured again"));
+        home::remove_if_there(&place)?;
+    }
+}
+
+/// A run is repeated if more than this of the processors' time was stolen.
+const STOLEN_MAX_PERCENT: f64 = 4.0;
+/// So often is measured at most.
+const ATTEMPTS: u32 = 3;
+
 /// With less disk than this, what fails fails for want of it.
 const FREE_MIN_BYTES: u64 = 256 << 20;
 /// If so many measurements fail one after the other, it is not what is measured that fails.
@@ -168,6 +196,7 @@ fn is_a_result(error: &Error) -> bool {
             | Error::ReplicationStopped { .. }
             | Error::ProgramFailed { .. }
             | Error::ServerCrashed { .. }
+            | Error::ServerNotStarted { .. }
     )
 }
 
@@ -217,6 +246,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::path::PathBuf;
     use std::rc::Rc;
 
     use super::super::plan::labels;
@@ -230,6 +260,7 @@ mod tests {
         fails_at: usize,
         gives_up_at: usize,
         opened: Rc<RefCell<u32>>,
+        opens_not_at: u32,
     }
 
     impl Experiment for Scripted {
@@ -246,6 +277,10 @@ mod tests {
         fn open<'a>(&self, _bench: Bench<'a>, setting: &Setting, _directory: &Path) -> Result<Box<dyn Stage + 'a>> {
             let (asked, fails_at, gives_up_at) = (Rc::clone(&self.asked), self.fails_at, self.gives_up_at);
             *self.opened.borrow_mut() += 1;
+            if *self.opened.borrow() == self.opens_not_at {
+                let (directory, why) = (PathBuf::from("b"), "c".to_owned());
+                return Err(Error::ServerNotStarted { directory, why, log_tail: String::new() });
+            }
             Ok(Box::new(ScriptedStage { setting: setting.name.clone(), asked, fails_at, gives_up_at }))
         }
     }
@@ -284,7 +319,7 @@ mod tests {
         let place = root.path().join("kept");
         let run_once = |fails_at: usize| {
             let (asked, opened) = (Rc::clone(&asked), Rc::clone(&opened));
-            let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened };
+            let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened, opens_not_at: 3 };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
             let work = home.work().unwrap();
             let came = run_on(
@@ -302,12 +337,12 @@ mod tests {
         let (came, finished) = run_once(usize::MAX);
         came.unwrap();
         assert_eq!(finished.runs.iter().map(|run| run.order).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
-        assert_eq!(asked.borrow().len(), 8);
-        // Each setting once, the first again after the interruption, the second again after it gave up.
-        assert_eq!(*opened.borrow(), 4);
+        assert_eq!(asked.borrow().len(), 7);
+        // Each setting once, the first again after the interruption, the second again after it did not open, and after it gave up.
+        assert_eq!(*opened.borrow(), 5);
         let failed: Vec<u32> =
             finished.runs.iter().filter(|run| run.measured.failure.is_some()).map(|run| run.order).collect();
-        assert_eq!(failed, [6]);
+        assert_eq!(failed, [5, 7]);
         assert!(finished.runs.iter().all(|run| run.measured.metrics.contains_key(CALIBRATION)));
     }
 }

@@ -18,7 +18,7 @@ use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "Transactions that change three rows, as sysbench's oltp_write_only does, with keys that are drawn evenly and by Zipf's law with several exponents, for backlogs of several lengths. \
     Spate applies each with batches of different limits. Measured are the row changes that folding leaves, and how long it takes; beside them is what spate analyze \
-    says of the same binlogs: the number of different rows in batches of that size.";
+    says of the same binlogs: the number of different rows in batches of that size (without a limit, in one batch: it says nothing where memory made several of it).";
 
 /// The limit that lets a batch take everything there is, within Spate's memory.
 const EVERYTHING: u64 = 0;
@@ -129,7 +129,7 @@ impl Stage for Predicted<'_> {
         let mut measured = self.inner.measure(cell, directory)?;
         let limit = cell["batch"].parse().unwrap_or(EVERYTHING);
         if let Some((_, rows)) = self.predicted.iter().find(|(size, _)| *size == limit) {
-            measured.metric("predicted_net_row_changes", *rows);
+            measured.metric(PREDICTED, *rows);
         }
         Ok(measured)
     }
@@ -150,7 +150,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
                     batch.to_owned(),
                     own.shown("backlog_row_changes", whole),
                     own.shown("spate_net_row_changes", whole),
-                    own.shown("predicted_net_row_changes", whole),
+                    if is_predicted(batch, &own) { own.shown(PREDICTED, whole) } else { "–".to_owned() },
                     own.shown("spate_batches", whole),
                     own.shown("seconds", |seconds| format!("{seconds:.2}")),
                     own.shown("transactions_per_second", whole),
@@ -168,7 +168,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
                 let own = runs.with("keys", keys);
                 let points = own.values_of("batch").into_iter().filter_map(|batch| {
                     let cell = own.with("batch", batch);
-                    let value = cell.median(metric)?;
+                    let value = cell.median(metric).filter(|_| metric != PREDICTED || is_predicted(batch, &cell))?;
                     let value = if per_change { 100.0 * value / cell.median("backlog_row_changes")? } else { value };
                     Some((batch_size(backlog, batch, &cell)?, value))
                 });
@@ -178,9 +178,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
                 runs.values_of("keys").into_iter().map(|keys| (keys.to_owned(), line(keys, metric))).collect();
             if per_change {
                 let predicted = runs.values_of("keys").into_iter();
-                lines.extend(
-                    predicted.map(|keys| (format!("{keys}, predicted"), line(keys, "predicted_net_row_changes"))),
-                );
+                lines.extend(predicted.map(|keys| (format!("{keys}, predicted"), line(keys, PREDICTED))));
             }
             blocks.push(Block::Graph(Graph {
                 title: format!("{title}: {what}"),
@@ -194,6 +192,14 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     }
     blocks.extend(over_backlogs(&all));
     blocks
+}
+
+/// What `spate analyze` says is left.
+const PREDICTED: &str = "predicted_net_row_changes";
+
+/// Without a limit, the prediction is of one batch with everything: it says nothing of several, which is what memory may make of it.
+fn is_predicted(batch: &str, cell: &Selection<'_>) -> bool {
+    batch != "all" || cell.median("spate_batches").is_some_and(|batches| batches <= 1.0)
 }
 
 /// Transactions of a batch: its limit, or, of batches without one, what memory left of the backlog.
@@ -273,7 +279,11 @@ mod tests {
             .collect();
         // Batches without a limit are drawn at the size that they had.
         assert_eq!(graphs[0].lines[0], ("uniform".to_owned(), vec![(10.0, 90.0), (250.0, 50.0)]));
-        assert_eq!(graphs[0].lines[1], ("uniform, predicted".to_owned(), vec![(10.0, 45.0), (250.0, 25.0)]));
+        assert_eq!(
+            graphs[0].lines[1],
+            ("uniform, predicted".to_owned(), vec![(10.0, 45.0)]),
+            "four batches were not predicted"
+        );
         let over = graphs.iter().find(|graph| graph.title.starts_with("Over the backlog")).unwrap();
         assert_eq!(over.lines[0].1, [(1_000.0, 50.0), (10_000.0, 10.0)]);
     }

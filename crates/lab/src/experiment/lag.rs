@@ -8,15 +8,16 @@ use super::facts;
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
-use super::statistics::{Outcome, median};
+use super::statistics::{Outcome, median, outcome};
 use crate::contender::Contender;
 use crate::follower::{LivePlan, LiveResult};
+use crate::server_options::Durability;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result, steady};
 use spate_page::Scale;
 
-pub(super) const ABOUT: &str = "A source takes so many transactions a second (sysbench's oltp_write_only), and a replica follows; both are durable. The lag is the time from the commit on the \
+pub(super) const ABOUT: &str = "A source takes so many transactions a second (sysbench's oltp_write_only), and a replica follows. The replica is durable; the source is not, else its disk would limit what is offered. The lag is the time from the commit on the \
     source to the first look at the replica that shows the row, for 50 rows a second. The knee of a contender is the highest offered rate at which (and below which) its lag stays below a second in 99 of 100 cases, and does not grow.";
 
 /// A contender follows if 99 of 100 beats are no later, …
@@ -78,7 +79,7 @@ impl Stage for Steady<'_> {
         let Bench { home, binaries, size, screen } = self.bench;
         let contender: Contender = cell["contender"].parse()?;
         let plan = plan(size, cell["rate"].parse().unwrap_or(1));
-        match steady::measure(home, binaries, &contender, &plan, directory, &screen) {
+        match steady::measure(home, binaries, &contender, &plan, Durability::Relaxed, directory, &screen) {
             Ok(result) => Ok(measured(result)),
             // Sysbench gives up when too many transactions are due that the source has not taken.
             Err(error @ Error::LoadEnded { .. }) => {
@@ -123,6 +124,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     let knees: Vec<(&str, Vec<Knee>)> =
         contenders.iter().map(|contender| (*contender, knees(&runs.with("contender", contender)))).collect();
     blocks.push(verdict(&knees));
+    blocks.extend(lag_verdict(&runs));
     let rows = knees.iter().map(|(contender, knees)| {
         let mut ends: Vec<&str> = knees.iter().map(|knee| knee.end.in_words()).collect();
         ends.dedup();
@@ -291,6 +293,43 @@ fn verdict(knees: &[(&str, Vec<Knee>)]) -> Block {
     ))
 }
 
+/// Whose rows are seen sooner, of half of the beats, at all rates together, told in the same words for a win and a loss. At each rate Spate is compared with
+/// the native setting that is the fastest there.
+fn lag_verdict(runs: &Selection<'_>) -> Option<Block> {
+    const METRIC: &str = "lag_p50_ms";
+    let noise = runs.noise(METRIC);
+    let mut outcomes = Vec::new();
+    let mut told: Option<(f64, String)> = None;
+    for rate in runs.values_of("rate") {
+        let at = runs.with("rate", rate);
+        let seen = |contender: &&str| {
+            let own = at.with("contender", contender);
+            own.median(METRIC).filter(|lag| own.is_sound() && *lag > 0.0).map(|lag| (lag, own))
+        };
+        let best = |prefix: &str| {
+            let of = at.values_of("contender").into_iter().filter(|contender| contender.starts_with(prefix));
+            of.filter_map(|contender| Some((contender, seen(&contender)?))).min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+        };
+        let (Some((native, of_native)), Some((_, of_spate))) = (best("native"), best("spate")) else { continue };
+        let ratio = of_native.0 / of_spate.0;
+        outcomes.push(outcome(ratio, of_native.1.ratio_to(&of_spate.1, METRIC, noise.as_ref()).as_ref()));
+        if told.as_ref().is_none_or(|(least, _)| ratio < *least) {
+            let text = format!("{:.1} ms with Spate and {:.1} with {native} at {rate}/s", of_spate.0, of_native.0);
+            told = Some((ratio, text));
+        }
+    }
+    let (_, told) = told?;
+    let count = |wanted: [Outcome; 2]| outcomes.iter().filter(|outcome| wanted.contains(outcome)).count();
+    let (later, sooner) = (count([Outcome::Loses, Outcome::LosesOnce]), count([Outcome::Wins, Outcome::WinsOnce]));
+    // The worst for Spate is told.
+    let outcome = outcomes.iter().min()?;
+    Some(Block::Verdict(format!(
+        "Lag of half of the rows: {outcome}: at {later} of {} rates Spate shows them later than the best native setting by more than the noise, at {sooner} sooner; \
+         at its worst, after {told}.",
+        outcomes.len()
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::result::tests::result;
@@ -306,6 +345,28 @@ mod tests {
         run.measured.metric("lag_p99_ms", lag);
         run.measured.metric("lag_growth_ms", growth);
         run
+    }
+
+    #[test]
+    fn rows_that_are_seen_later_are_a_loss() {
+        let seen = |contender: &str, rate: u64, repetition: u32, lag: f64| {
+            let mut run = at(contender, rate, rate as f64, 5.0, 0.0);
+            run.repetition = repetition;
+            run.measured.metric("lag_p50_ms", lag);
+            run
+        };
+        let mut all = result(&[]);
+        for (contender, lag) in [("native:0", 2.0), ("native:4", 1.0), ("spate", 3.0)] {
+            all.runs.extend(
+                [1, 2].map(|repetition| seen(contender, 500, repetition, lag * (1.0 + f64::from(repetition) / 100.0))),
+            );
+        }
+        let told = format!("{:?}", lag_verdict(&Selection::of(&all)));
+        assert!(
+            told.contains("Spate LOSES: at 1 of 1 rates")
+                && told.contains("after 3.0 ms with Spate and 1.0 with native:4 at 500/s"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -26,6 +26,20 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// True if they are the same as far as this tells. The kernel takes some of the memory, and not always as much.
+    pub(super) fn is_same(&self, other: &Machine) -> bool {
+        const MEMORY_TOLERANCE: u64 = 100;
+        let memory = self.memory_mib.max(other.memory_mib);
+        let is_close = self.memory_mib.abs_diff(other.memory_mib) <= memory / MEMORY_TOLERANCE;
+        is_close && *self == Machine { memory_mib: self.memory_mib, ..other.clone() }
+    }
+
+    /// For people, in a line.
+    pub(super) fn in_words(&self) -> String {
+        let Machine { processor, processors, memory_mib, kernel, system, file_system } = self;
+        format!("{processors} × {processor}, {memory_mib} MiB, {system}, Linux {kernel}, {file_system}")
+    }
+
     /// This machine. `directory`: where the servers' files are.
     pub fn this(directory: &Path) -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -54,6 +68,35 @@ fn file_system_of(directory: &Path, mounts: &str) -> Option<String> {
     };
     // Of two mounts at one place, the later one covers the earlier.
     mounts.lines().filter_map(mount).max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind)
+}
+
+/// What the processors' time was used for since the machine began, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessorTime {
+    all: u64,
+    /// What another guest of the same host had instead.
+    stolen: u64,
+}
+
+impl ProcessorTime {
+    /// Until now.
+    pub(super) fn now() -> ProcessorTime {
+        ProcessorTime::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default()).unwrap_or_default()
+    }
+
+    fn parse(stat: &str) -> Option<ProcessorTime> {
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+        // User, nice, system, idle, waiting, two kinds of interrupts, stolen. Guests of this machine are counted as users.
+        Some(ProcessorTime { all: ticks.iter().take(8).sum(), stolen: *ticks.get(7)? })
+    }
+
+    /// How much of the time since then was stolen, in percent; of too short a time, nothing.
+    pub(super) fn stolen_percent_since(self, then: ProcessorTime) -> f64 {
+        const TICKS_MIN: u64 = 100;
+        let (all, stolen) = (self.all.saturating_sub(then.all), self.stolen.saturating_sub(then.stolen));
+        if all < TICKS_MIN { 0.0 } else { 100.0 * stolen as f64 / all as f64 }
+    }
 }
 
 /// How long a fixed computation takes now, in milliseconds. A virtual machine's processors may be shared: two results are comparable only if
@@ -95,6 +138,26 @@ mod tests {
         let machine = Machine::this(Path::new("/proc"));
         assert!(machine.processors > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty(), "{machine:?}");
         assert_eq!(machine.file_system, "proc");
+    }
+
+    #[test]
+    fn machine_is_the_same_with_some_memory_less() {
+        let machine = Machine { memory_mib: 24_000, processors: 2, ..Machine::default() };
+        assert!(machine.is_same(&Machine { memory_mib: 23_990, ..machine.clone() }));
+        assert!(!machine.is_same(&Machine { memory_mib: 20_000, ..machine.clone() }));
+        assert!(!machine.is_same(&Machine { processors: 4, ..machine.clone() }));
+    }
+
+    #[test]
+    fn stolen_time_is_a_part_of_all() {
+        let at = |text: &str| ProcessorTime::parse(text).unwrap();
+        let then = at("cpu  100 0 50 800 40 0 5 5 7 0\ncpu0 1 1 1 1 1 1 1 1\n");
+        assert_eq!(then, ProcessorTime { all: 1000, stolen: 5 });
+        let now = at("cpu  180 0 60 880 50 0 5 25 7 0\n");
+        assert!((now.stolen_percent_since(then) - 10.0).abs() < 1e-9);
+        assert_eq!(at("cpu  101 0 50 800 40 0 5 15 7 0\n").stolen_percent_since(then), 0.0, "too short");
+        assert_eq!(ProcessorTime::parse("cpu  1 2 3\n"), None);
+        assert!(ProcessorTime::now().all > 0);
     }
 
     #[test]

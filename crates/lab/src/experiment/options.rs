@@ -17,7 +17,7 @@ use super::store::Store;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Result, results, spate_program};
+use crate::{Error, Result, results, spate_program};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -100,6 +100,10 @@ impl ExperimentOptions {
     /// # Errors
     /// Those of the servers and programs; what was measured is kept.
     pub fn run(self) -> Result<ExitCode> {
+        if self.json.is_some() && self.json == self.report {
+            let text = self.report.unwrap_or_default().display().to_string();
+            return Err(Error::BadArgument { what: "--report", text, why: "--json names the same file".to_owned() });
+        }
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let bench = Bench { home: &home, binaries: &binaries, size: self.size, screen: Screen::default() };
@@ -124,7 +128,10 @@ impl ExperimentOptions {
         let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
         wanted.write(&result, Some(&usual))?;
         store.finish()?;
-        screen::print(&to_text(&blocks(&result)));
+        // Else it would follow the JSON.
+        if self.json.as_deref() != Some("-".as_ref()) {
+            screen::print(&to_text(&blocks(&result)));
+        }
         Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

@@ -11,7 +11,7 @@ use super::on_course::{OnCourse, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
-use super::statistics::outcome;
+use super::statistics::{Outcome, outcome};
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::course::{Conditions, Course};
@@ -90,13 +90,24 @@ fn verdicts(result: &ExperimentResult) -> Vec<Block> {
         let runs = all.in_setting(setting);
         for helped in runs.values_of("contender").into_iter().filter(|contender| contender.contains('+')) {
             let (with, without) = (runs.with("contender", helped), runs.with("contender", plain(helped)));
-            let Some((before, after)) = without.median("seconds").zip(with.median("seconds")) else { continue };
-            let words = outcome(before / after, without.ratio_to(&with, "seconds", noise.as_ref()).as_ref());
-            verdicts.push(Block::Verdict(format!(
-                "{setting}: {words}: with spate prefetch, {} is {:.2} times as fast as without.",
-                plain(helped),
-                before / after
-            )));
+            // Who fails in one repetition does not win in another.
+            let seconds = |own: &Selection<'_>| own.median("seconds").filter(|_| own.is_sound());
+            let native = plain(helped);
+            let text = match (seconds(&without), seconds(&with)) {
+                (Some(before), Some(after)) => {
+                    let words = outcome(before / after, without.ratio_to(&with, "seconds", noise.as_ref()).as_ref());
+                    let times = before / after;
+                    format!("{words}: with spate prefetch, {native} is {times:.2} times as fast as without.")
+                }
+                (Some(_), None) => {
+                    format!("{}: with spate prefetch, {native} does not always come to its end.", Outcome::Loses)
+                }
+                (None, Some(_)) => {
+                    format!("{}: without spate prefetch, {native} does not always come to its end.", Outcome::Wins)
+                }
+                (None, None) => format!("{}: {native} does not always come to its end.", Outcome::Nobody),
+            };
+            verdicts.push(Block::Verdict(format!("{setting}: {text}")));
         }
     }
     verdicts
@@ -179,8 +190,14 @@ mod tests {
         let texts: Vec<String> = verdicts(&result).iter().map(|block| format!("{block:?}")).collect();
         assert!(texts[0].contains("Spate wins: with spate prefetch, native:0 is 2.50 times"), "{texts:?}");
         assert!(texts[1].contains("Spate LOSES: with spate prefetch, native:8 is 0.67 times"), "{texts:?}");
+        result.runs[3].measured.failure = Some("gave up".to_owned());
+        let failed = format!("{:?}", verdicts(&result)[0]);
+        assert!(
+            failed.contains("Spate LOSES: with spate prefetch, native:0 does not always come to its end"),
+            "{failed}"
+        );
         let Block::Table { header, rows, .. } = counters(SLOW, &Selection::of(&result)) else { panic!() };
         assert_eq!(header, ["counter", "native:0+prefetch", "native:8+prefetch"]);
-        assert_eq!(rows, [["lookups", "7", "–"]]);
+        assert_eq!(rows, [["lookups", "7 (1 of 2 failed)", "–"]]);
     }
 }

@@ -216,9 +216,11 @@ impl Measured {
         self.failure.is_none() && self.checks.iter().all(|check| check.holds)
     }
 
-    /// Adds a number.
+    /// Adds a number. What is none (of a division by nothing) is left out: JSON cannot hold it.
     pub fn metric(&mut self, name: &str, value: f64) {
-        self.metrics.insert(name.to_owned(), value);
+        if value.is_finite() {
+            self.metrics.insert(name.to_owned(), value);
+        }
     }
 
     /// Adds a check of tables.

@@ -104,8 +104,12 @@ impl<'a> Selection<'a> {
         let values = self.metric(name);
         let Some(median) = median(&values) else { return self.why_nothing() };
         let mut text = show(median);
-        if let Some(spread) = spread(&values).filter(|spread| *spread >= 0.005) {
-            text += &format!(" ± {:.0} %", spread * 100.0);
+        let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
+        match spread(&values) {
+            // A part of about nothing says nothing.
+            _ if least <= 0.0 && most > least => text += &format!(" ({} to {})", show(least), show(most)),
+            Some(spread) if spread >= 0.005 => text += &format!(" ± {:.0} %", spread * 100.0),
+            _ => {}
         }
         match self.unsound() {
             0 => text,
@@ -185,6 +189,12 @@ mod tests {
         let runs = Selection::of(&result).in_setting("a").with("contender", "spate");
         assert_eq!(runs.shown("seconds", |seconds| format!("{seconds:.1}")), "11.0 ± 9 %");
         assert_eq!(runs.shown("unknown", |seconds| format!("{seconds:.1}")), "–");
+        let mut result = result;
+        for (run, growth) in result.runs.iter_mut().zip([-3.0, 4.0, 1.0]) {
+            run.measured.metric("growth_ms", growth);
+        }
+        let runs = Selection::of(&result).in_setting("a");
+        assert_eq!(runs.shown("growth_ms", |growth| format!("{growth:.1}")), "1.0 (-3.0 to 4.0)");
     }
 
     #[test]

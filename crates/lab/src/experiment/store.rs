@@ -22,6 +22,8 @@ pub struct Store {
     _lock: File,
     header: Header,
     runs: Vec<Run>,
+    /// Files of runs that cannot be read.
+    damaged: Vec<PathBuf>,
 }
 
 impl Store {
@@ -39,8 +41,8 @@ impl Store {
         if let Some(what) = difference(&kept, &header) {
             return Err(Error::OtherRuns { directory, what });
         }
-        let runs = runs_in(&directory)?;
-        Ok(Store { directory, _lock: lock, header: kept, runs })
+        let (runs, damaged) = runs_in(&directory)?;
+        Ok(Store { directory, _lock: lock, header: kept, runs, damaged })
     }
 
     /// What has been measured so far, by a store that is open elsewhere.
@@ -48,7 +50,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`], [`Error::State`].
     pub fn kept(directory: &Path) -> Result<ExperimentResult> {
-        let (header, runs) = (home::read_state(&directory.join("header.json"))?, runs_in(directory)?);
+        let (header, (runs, _)) = (home::read_state(&directory.join("header.json"))?, runs_in(directory)?);
         Ok(ExperimentResult { version: RESULT_VERSION, header, ended: now(), complete: false, runs })
     }
 
@@ -65,7 +67,7 @@ impl Store {
     fn create(directory: PathBuf, header: Header, lock: File) -> Result<Store> {
         create_private_directory(&directory.join("runs"))?;
         home::write_state(&directory.join("header.json"), &header)?;
-        Ok(Store { directory, _lock: lock, header, runs: Vec::new() })
+        Ok(Store { directory, _lock: lock, header, runs: Vec::new(), damaged: Vec::new() })
     }
 
     /// What is measured.
@@ -83,6 +85,11 @@ impl Store {
     /// What has been measured.
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// Files of runs that cannot be read. They are replaced when the same is measured again.
+    pub fn damaged(&self) -> &[PathBuf] {
+        &self.damaged
     }
 
     /// What has been measured, as a result.
@@ -115,17 +122,22 @@ impl Store {
     }
 }
 
-fn runs_in(directory: &Path) -> Result<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
+/// The runs, and the files of those that cannot be read.
+fn runs_in(directory: &Path) -> Result<(Vec<Run>, Vec<PathBuf>)> {
+    let (mut runs, mut damaged): (Vec<Run>, _) = (Vec::new(), Vec::new());
     let directory = directory.join("runs");
     for entry in fs::read_dir(&directory).map_err(Error::file("list", &directory))?.flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "json") {
-            runs.push(home::read_state(&path)?);
+            match home::read_state(&path) {
+                Ok(run) => runs.push(run),
+                Err(Error::State { .. }) => damaged.push(path),
+                Err(error) => return Err(error),
+            }
         }
     }
     runs.sort_by_key(|run| run.order);
-    Ok(runs)
+    Ok((runs, damaged))
 }
 
 /// Waits for nobody: another command that measures the same is told.
@@ -144,7 +156,7 @@ fn difference(kept: &Header, wanted: &Header) -> Option<&'static str> {
         ("another version of the server", kept.server_version == wanted.server_version),
         ("another build of spate", kept.spate_version == wanted.spate_version),
         ("another build of spate-lab", kept.laboratory_version == wanted.laboratory_version),
-        ("another machine", kept.machine == wanted.machine),
+        ("another machine", kept.machine.is_same(&wanted.machine)),
         ("another order of the runs (--seed)", kept.seed == wanted.seed),
         ("another number of repetitions", kept.repetitions == wanted.repetitions),
     ];
@@ -171,6 +183,23 @@ mod tests {
         assert_eq!((again.runs(), again.header()), (measured.runs.as_slice(), &measured.header));
         again.finish().unwrap();
         assert!(!place.exists());
+    }
+
+    #[test]
+    fn damaged_run_is_measured_again_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("shards-tiny");
+        let measured = result(&[("cached", "native:0", 1, 9.0), ("cached", "spate", 1, 1.0)]);
+        let mut store = Store::open(place.clone(), measured.header.clone()).unwrap();
+        measured.runs.iter().for_each(|run| store.add(run.clone()).unwrap());
+        drop(store);
+        let second = place.join("runs/000002.json");
+        fs::write(&second, b"{\"setting\": \"cac").unwrap();
+        let mut again = Store::open(place.clone(), measured.header.clone()).unwrap();
+        assert_eq!((again.runs(), again.damaged()), (&measured.runs[..1], &[second][..]));
+        again.add(measured.runs[1].clone()).unwrap();
+        drop(again);
+        assert_eq!(Store::open(place, measured.header).unwrap().runs(), measured.runs);
     }
 
     #[test]
