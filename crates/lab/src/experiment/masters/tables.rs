@@ -27,7 +27,7 @@ pub(in crate::experiment) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         ("transactions_per_second", "Transactions a second", 0),
         ("latency_mean_ms", "Latency, mean, ms", 2),
         ("latency_p95_ms", "Latency, 95 of 100 are no slower, ms", 2),
-        ("conflicts_per_second", "Transactions rolled back for a conflict, a second", 1),
+        ("conflicts_per_second", "Transactions rolled back for a conflict (deadlock, certification), a second", 1),
         ("flow_control_paused_percent", "Flow control paused, % of the time", 1),
         ("certification_failures_per_second", "Certification failures a second, all nodes", 1),
         ("aborts_per_second", "Transactions that a certified one of another node rolled back, a second", 1),
