@@ -84,6 +84,7 @@ pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<P
     }
     own_schema::create(&mut guard)?;
     let lock = ApplierLock::take(&mut guard)?;
+    own_schema::upgrade(&mut guard)?;
     let mut connection = maker.connect_with_timeout()?;
     maker.set_up(&mut connection)?;
     lock.begin(Role::Main, &mut connection, &mut guard)?;

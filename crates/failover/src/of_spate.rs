@@ -10,6 +10,7 @@ use spate_replica::applier_lock::{self, ApplierLock};
 use spate_replica::asking;
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::new_source::{self, Identity};
+use spate_replica::own_schema;
 
 use crate::error::{Error, Result};
 use crate::promote::{PromoteOptions, Promotion, check_exact};
@@ -51,6 +52,7 @@ pub(crate) fn point(
         let mut connection = asking::connect(&other.endpoint, &ConnectOptions::new("replica"))?;
         let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
         check_exact(other, new)?;
+        own_schema::upgrade(&mut connection)?;
         let checkpoint = Checkpoint { gtid_position: new.own.clone(), ..Checkpoint::default() };
         checkpoint::begin(&mut connection, &checkpoint)?;
         give_address(other, new, &identity, options);

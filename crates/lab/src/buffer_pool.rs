@@ -13,12 +13,13 @@ pub(crate) const LIST: &str = "ib_buffer_pool";
 /// Time limit of a dump or a load.
 const LIMIT: Duration = Duration::from_secs(1_800);
 
-/// Reads every index of every table of the data set once, and lists the pages that are in the pool then, the latest first.
+/// Reads every index of every table (its rows, where it has none) of the data set once, and lists the pages that are in the pool then, the latest first.
 pub(crate) fn keep(server: &Sandbox) -> Result<()> {
     let mut session = server.connect()?;
     for (schema, table, index) in indexes(&mut session)? {
-        let (schema, table, index) = (quote(&schema), quote(&table), quote(&index));
-        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table} FORCE INDEX ({index})"))?;
+        let (schema, table) = (quote(&schema), quote(&table));
+        let by = index.map_or_else(String::new, |index| format!(" FORCE INDEX ({})", quote(&index)));
+        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table}{by}"))?;
     }
     session.run("SET GLOBAL innodb_buffer_pool_dump_pct = 100")?;
     session.run("SET GLOBAL innodb_buffer_pool_dump_now = 1")?;
@@ -52,11 +53,12 @@ pub(crate) fn load(server: &Sandbox) -> Result<()> {
     })
 }
 
-/// Schema, table and index, by these.
-fn indexes(session: &mut Session) -> Result<Vec<(String, String, String)>> {
+/// Schema, table and index, by these. A table without an index has a row of its own.
+fn indexes(session: &mut Session) -> Result<Vec<(String, String, Option<String>)>> {
     session.rows(&format!(
-        "SELECT DISTINCT table_schema, table_name, index_name FROM information_schema.statistics
-         WHERE table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}' ORDER BY 1, 2, 3"
+        "SELECT DISTINCT table_schema, table_name, index_name
+         FROM information_schema.tables LEFT JOIN information_schema.statistics USING (table_schema, table_name)
+         WHERE table_type = 'BASE TABLE' AND (table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}') ORDER BY 1, 2, 3"
     ))
 }
 

@@ -24,9 +24,9 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   spate lab dataset make --workload io --rows 2000000
   spate lab dataset list
-  spate lab dataset export mariadb-10.11-10.11.14-special-4x2x50000-redo512 cached.tar.zst
+  spate lab dataset export mariadb-10.11-10.11.14-special-4x2x50000-redo512-v2 cached.tar.zst
   spate lab dataset import cached.tar.zst
-  spate lab dataset remove mariadb-10.11-10.11.14-special-4x2x50000-redo512
+  spate lab dataset remove mariadb-10.11-10.11.14-special-4x2x50000-redo512-v2
 
 Races and experiments make the data sets that they need, and find those that were made or imported. Each run gets a copy, which takes no time on a
 file system that can share blocks (XFS, Btrfs).";

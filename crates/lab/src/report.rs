@@ -33,7 +33,10 @@ fn page(result: &RaceResult, running: Option<(&str, &[LagSample])>) -> Result<St
     lines.extend(running);
     let (refresh_seconds, state) = match running {
         Some((name, _)) => (Some(2), format!("{name} is catching up …")),
-        None => (None, "All contenders have run.".to_owned()),
+        None => match &result.failure {
+            Some(failure) => (None, format!("The race ended early. {failure}")),
+            None => (None, "All contenders have run.".to_owned()),
+        },
     };
     let mut body = format!("<p>{}</p><p>{}</p>", escaped(&result.summary()), escaped(&state));
     body += &table(result);

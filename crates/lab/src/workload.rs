@@ -67,6 +67,8 @@ pub struct Shape {
     pub seed: u64,
 }
 
+/// Changes with the tables or rows that a load is given: data sets of before are others.
+const DATA_FORMAT: &str = "v2";
 /// From which the rows of data sets are drawn.
 pub const DATA_SEED: u64 = 1;
 /// From which transactions are drawn, unless another is given.
@@ -199,7 +201,7 @@ impl Shape {
             None => format!("{:?}", loads::keys_of(self.workload)),
         };
         let Shape { schemas, tables, rows: count, .. } = self;
-        format!("{}-{schemas}x{tables}x{count}-redo{}", rows.to_lowercase(), self.redo_log_mib())
+        format!("{}-{schemas}x{tables}x{count}-redo{}-{DATA_FORMAT}", rows.to_lowercase(), self.redo_log_mib())
     }
 
     /// Creates the tables and fills them, some schemas at a time.

@@ -55,6 +55,7 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
     silence(&mut connection)?;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
+    own_schema::upgrade(&mut connection)?;
     let mut source = connect_with_retry(&options.intake.source, status, stop)?;
     check_source(&mut source, &mut connection, &channel, stop)?;
     native::stop(&mut connection, &channel.name, Threads::Appliers)?;

@@ -13,14 +13,26 @@ use spate_connection::{Connection, ResultSet, quote};
 /// have come further, each with its own rows of tables: see [`crate::sharding`].
 pub const APPLIER: u32 = 0;
 
+/// The type of a GTID position: a TEXT holds some thousand domains, and what is longer is cut.
+macro_rules! position_type {
+    () => {
+        "MEDIUMTEXT CHARACTER SET ascii"
+    };
+}
+pub(crate) use position_type;
+
 /// The columns of a checkpoint, with their types, in each table that holds one.
 macro_rules! column_definitions {
     () => {
-        "gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL, \
+        concat!(
+            "gtid_position ",
+            crate::checkpoint::position_type!(),
+            " NOT NULL, \
          source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
          source_position BIGINT UNSIGNED NOT NULL, \
          seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
          source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970'"
+        )
     };
 }
 pub(crate) use column_definitions;

@@ -30,14 +30,28 @@ use spate_connection::ResultSet;
 /// A request whose holder has not renewed it for this long counts for nothing.
 pub const EXPIRY_SECONDS: u64 = 30;
 
+/// The column of the position.
+macro_rules! until_position {
+    () => {
+        concat!(
+            "until_position ",
+            crate::checkpoint::position_type!(),
+            " NULL COMMENT 'apply up to here; NULL: stop now'"
+        )
+    };
+}
+pub(crate) use until_position;
+
 /// Creates the table of the request. Not to be logged in the replica's own binlog, if that can be helped.
-pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.hold (\
-    id INT NOT NULL PRIMARY KEY COMMENT 'always 1', \
-    token BIGINT UNSIGNED NOT NULL COMMENT 'names this request', \
-    until_position TEXT CHARACTER SET ascii NULL COMMENT 'apply up to here; NULL: stop now', \
-    heartbeat DATETIME(6) NOT NULL COMMENT 'UTC; an old one makes the request void', \
-    acknowledged_token BIGINT UNSIGNED NULL COMMENT 'the applier has stopped for this request'\
-    ) ENGINE=InnoDB COMMENT='spate verify asks the applier to wait'";
+pub const CREATE_TABLE: &str = concat!(
+    "CREATE TABLE IF NOT EXISTS spate.hold (\
+     id INT NOT NULL PRIMARY KEY COMMENT 'always 1', \
+     token BIGINT UNSIGNED NOT NULL COMMENT 'names this request', ",
+    until_position!(),
+    ", heartbeat DATETIME(6) NOT NULL COMMENT 'UTC; an old one makes the request void', \
+     acknowledged_token BIGINT UNSIGNED NULL COMMENT 'the applier has stopped for this request'\
+     ) ENGINE=InnoDB COMMENT='spate verify asks the applier to wait'"
+);
 
 /// Reads the request, or no row. Cheap enough for every second and every round trip.
 pub const HOLD_QUERY: &str = "SELECT token, until_position, COALESCE(acknowledged_token = token, 0) AS is_acknowledged \

@@ -1,6 +1,8 @@
 //! Spate's own schema on the replica: all its tables, created together where any is missing.
 
+use crate::checkpoint::position_type;
 use crate::error::{Error, Result};
+use crate::hold_request::until_position;
 use crate::{
     applier_lock, checkpoint, hold_request, journal, lock_names, new_source, records, sharding, spread, temporary,
     told_defaults,
@@ -96,37 +98,36 @@ fn execute(connection: &mut Connection, sql: &str, grant: &'static str) -> Resul
     created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", grant))
 }
 
-/// Counts what earlier versions did not have: documents with rows of temporary tables, and positions above 64 KiB.
-const COUNT_LATER_COLUMNS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'spate' \
-     AND (TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents' \
-     OR TABLE_NAME IN ('checkpoint', 'intent') AND COLUMN_NAME = 'gtid_position' AND DATA_TYPE = 'mediumtext')";
-const LATER_COLUMNS: &str = "3";
-
-/// What adds them. Each can be repeated.
-const ALTER: [&str; 3] = [
-    "ALTER TABLE spate.temporary_row ADD COLUMN documents JSON",
-    "ALTER TABLE spate.checkpoint MODIFY gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL",
-    "ALTER TABLE spate.intent MODIFY gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL",
-];
-/// The server's error of a column that is there.
-const CODE_DUPLICATE_COLUMN: u16 = 1060;
-
 /// Creates missing tables. Usually none is missing, and one question finds that out.
 ///
 /// # Errors
 /// Any error of the connection; a missing privilege names the GRANT.
 pub fn create(connection: &mut Connection) -> Result<()> {
-    let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
-    let present = connection.query(&format!(
-        "SELECT COUNT(*), ({COUNT_LATER_COLUMNS}) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE'"
-    ))?;
-    let has_later_columns = present.text_at(0, 1).as_deref() == Some(LATER_COLUMNS);
-    if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_later_columns {
-        return Ok(());
-    }
-    create_all(connection, "spate", &TABLES, GRANT)?;
-    // The tables were made just now, or by an earlier version.
+    create_tables(connection, "spate", &TABLES, GRANT)
+}
+
+/// Counts what earlier versions did not have: documents with rows of temporary tables, and positions above 64 KiB.
+const COUNT_LATER_COLUMNS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'spate' \
+     AND (TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents' OR DATA_TYPE = 'mediumtext' \
+     AND (TABLE_NAME IN ('checkpoint', 'intent') AND COLUMN_NAME = 'gtid_position' OR TABLE_NAME = 'hold' AND COLUMN_NAME = 'until_position'))";
+const LATER_COLUMNS: &str = "4";
+
+/// What adds them. Each can be repeated.
+const ALTER: [&str; 4] = [
+    "ALTER TABLE spate.temporary_row ADD COLUMN documents JSON",
+    concat!("ALTER TABLE spate.checkpoint MODIFY gtid_position ", position_type!(), " NOT NULL"),
+    concat!("ALTER TABLE spate.intent MODIFY gtid_position ", position_type!(), " NOT NULL"),
+    concat!("ALTER TABLE spate.hold MODIFY ", until_position!()),
+];
+/// The server's error of a column that is there.
+const CODE_DUPLICATE_COLUMN: u16 = 1060;
+
+/// Alters the tables of an earlier version. Only for whoever holds the applier's lock: an applier of that version may be at work. Usually there is nothing to
+/// alter, and one question finds that out.
+///
+/// # Errors
+/// As [`create`].
+pub fn upgrade(connection: &mut Connection) -> Result<()> {
     if connection.query(COUNT_LATER_COLUMNS)?.single_text().as_deref() == Some(LATER_COLUMNS) {
         return Ok(());
     }

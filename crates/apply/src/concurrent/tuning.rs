@@ -19,7 +19,7 @@ const MARGIN: f64 = 1.05;
 /// How long the best number is kept before its neighbours are tried again, in measurements: the workload may have changed.
 const KEPT: u32 = 40;
 
-/// What was measured of a number counts that much less with each new measurement of it.
+/// What was measured of the best number counts that much less with each new measurement of it.
 const OLD_SHARE: f64 = 0.5;
 
 /// How many execute at first.
@@ -82,9 +82,9 @@ impl Tuning {
             }
             return;
         }
-        let rate = self.rates.get(&appliers).map_or(rate, |old| old * OLD_SHARE + rate * (1.0 - OLD_SHARE));
-        self.rates.insert(appliers, rate);
-        let best_rate = self.rates.get(&self.best).copied().unwrap_or_default();
+        // Of one that is tried again, what was measured before is long ago.
+        let known = self.rates.get(&appliers).filter(|_| !is_trying);
+        self.rates.insert(appliers, known.map_or(rate, |old| old * OLD_SHARE + rate * (1.0 - OLD_SHARE)));
         let is_better = match self.trying {
             Trying::Best { left } => {
                 let is_over = left <= 1;
@@ -188,6 +188,14 @@ mod tests {
         tuning.measured(1000.0, true);
         tuning.measured(2000.0, false);
         assert_eq!(tuning.best, 4, "it was faster, and has caught up");
+        let mut tuning = Tuning::new(true);
+        let rate_of = |four: f64| move |appliers: usize| if appliers == 1 { 1000.0 } else { four };
+        assert_eq!(settle(&mut tuning, rate_of(300.0)), 1);
+        while tuning.appliers() == 1 {
+            tuning.measured(1000.0, true);
+        }
+        tuning.measured(1100.0, false);
+        assert_eq!(tuning.best, 4, "what it came to before counts no more");
     }
 
     /// With the order kept, one says nothing of two.

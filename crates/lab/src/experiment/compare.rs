@@ -248,30 +248,25 @@ pub fn compare(
     Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete, differences })
 }
 
-/// How much slower and how much faster the machine itself was after than before.
+/// How many times as long what is always the same took after as before, as far as that is more than chance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Speed {
-    /// At least 1.
-    slower: f64,
-    /// At most 1.
-    faster: f64,
+    machine: f64,
+    disk: f64,
 }
 
 impl Speed {
-    /// Of the times of what is always the same, after divided by before.
     fn of(machine: Option<f64>, disk: Option<f64>) -> Speed {
-        let mut speed = Speed { slower: 1.0, faster: 1.0 };
-        for (change, tolerance) in [(machine, SPEED_TOLERANCE), (disk, DISK_TOLERANCE)] {
-            if let Some(change) = change.filter(|change| (change - 1.0).abs() > tolerance) {
-                speed = Speed { slower: speed.slower.max(change), faster: speed.faster.min(change) };
-            }
-        }
-        speed
+        let beyond = |change: Option<f64>, tolerance: f64| {
+            change.filter(|change| (change - 1.0).abs() > tolerance).unwrap_or(1.0)
+        };
+        Speed { machine: beyond(machine, SPEED_TOLERANCE), disk: beyond(disk, DISK_TOLERANCE) }
     }
 
-    /// A ratio with what the machine explains of it: memory does not depend on how fast that is.
+    /// A ratio with what the machine explains of it: memory does not depend on how fast that is, nor processor time on the disk.
     fn explains(self, metric: &str, good: Better, ratio: &Ratio) -> Ratio {
-        let Speed { slower, faster } = self;
+        let disk = if metric.ends_with("_cpu_seconds") { 1.0 } else { self.disk };
+        let (slower, faster) = (self.machine.max(disk).max(1.0), self.machine.min(disk).min(1.0));
         match good {
             _ if metric == "spate_peak_mib" => *ratio,
             Better::Lower => Ratio { least: ratio.least / slower, most: ratio.most / faster, ..*ratio },
@@ -313,12 +308,26 @@ fn differences(before: &Header, after: &Header) -> Vec<Difference> {
     // Earlier laboratories wrote no facts.
     for (setting, facts) in &before.settings {
         let Some(others) = after.settings.get(setting) else { continue };
-        for (fact, other) in facts.iter().zip(others) {
-            let is_load = ["data:", "load:"].iter().any(|beginning| fact.starts_with(beginning));
-            see(is_load, setting, fact, other);
+        let (facts, others) = (by_name(facts), by_name(others));
+        let names: BTreeSet<&str> = facts.keys().chain(others.keys()).copied().collect();
+        for name in names {
+            let of = |facts: &BTreeMap<&str, String>| facts.get(name).cloned().unwrap_or_else(|| "nothing".to_owned());
+            see(["data", "load"].contains(&name), &format!("{setting}, {name}"), &of(&facts), &of(&others));
         }
     }
     differences
+}
+
+/// Facts by what they are of, which stands before the colon.
+fn by_name(facts: &[String]) -> BTreeMap<&str, String> {
+    let mut named: BTreeMap<&str, String> = BTreeMap::new();
+    for fact in facts {
+        let (name, value) = fact.split_once(": ").unwrap_or(("", fact));
+        let values = named.entry(name).or_default();
+        *values += if values.is_empty() { "" } else { "; " };
+        *values += value;
+    }
+    named
 }
 
 /// By metric and cell, what was measured in each repetition.
@@ -656,6 +665,11 @@ mod tests {
         assert!(!compare(&at(1.0, 20.0), &at(1.2, 25.0), &[]).unwrap().is_worse());
         assert!(compare(&at(1.0, 20.0), &at(1.6, 25.0), &[]).unwrap().is_worse());
         assert!(!compare(&at(1.2, 25.0), &at(1.0, 20.0), &[]).unwrap().is_worse());
+        let ratio = Ratio { ratio: 1.2, least: 1.1, most: 1.3 };
+        let slow_disk = Speed::of(Some(1.01), Some(1.5));
+        assert!(!slow_disk.explains("seconds", Better::Lower, &ratio).is_significant());
+        assert_eq!(slow_disk.explains("spate_cpu_seconds", Better::Lower, &ratio), ratio);
+        assert_eq!(slow_disk.explains("spate_peak_mib", Better::Lower, &ratio), ratio);
     }
 
     #[test]
@@ -668,9 +682,14 @@ mod tests {
         let before = with(["data: 10 rows", "source: --sync-binlog=0"]);
         let message =
             compare(&before, &with(["data: 20 rows", "source: --sync-binlog=0"]), &[]).unwrap_err().to_string();
-        assert!(message.contains("'data: 10 rows' before, 'data: 20 rows' after"), "{message}");
+        assert!(message.contains("cached, data: '10 rows' before, '20 rows' after"), "{message}");
         let told = compare(&before, &with(["data: 10 rows", "source: --sync-binlog=1"]), &[]).unwrap().summary();
-        assert!(told.contains("Not the same: cached: 'source: --sync-binlog=0' before"), "{told}");
+        assert!(told.contains("Not the same: cached, source: '--sync-binlog=0' before"), "{told}");
+        let told = compare(&before, &with(["native:4: SET x", "data: 10 rows"]), &[]).unwrap().summary();
+        assert!(
+            told.contains("native:4: 'nothing' before, 'SET x' after") && !told.contains("10 rows"),
+            "in another order: {told}"
+        );
     }
 
     #[test]

@@ -115,17 +115,16 @@ fn run_on(
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
             home::need_disk(directory, FREE_MIN_BYTES)?;
-            let speeds = machine.each_mut().map(|(name, yardstick)| {
-                (
-                    *name,
-                    yardstick.settle(|| screen.note(&format!("the machine is slower than usual ({name}); waiting"))),
-                )
-            });
             let measured = ready.and_then(|mut ready| {
-                let came = measure_undisturbed(&mut *ready, &task.labels, &cell_directory, &screen)?;
+                let came = measure_undisturbed(
+                    &mut *ready,
+                    (&task.labels, &cell_directory),
+                    (&mut machine, &mut ProcessorTime::now),
+                    &screen,
+                )?;
                 Ok((came, ready))
             });
-            let mut came = match measured {
+            let came = match measured {
                 Ok((came, ready)) => {
                     (stage, in_row) = (Some(ready), 0);
                     if came.failure.is_some() {
@@ -143,7 +142,6 @@ fn run_on(
                 }
                 Err(error) => return Err(error),
             };
-            speeds.iter().for_each(|(name, milliseconds)| came.metric(name, *milliseconds));
             home::remove_if_there(&cell_directory)?;
             screen.note(&told(task, &settings, &came, &pace.step()));
             store.add(Run {
@@ -160,16 +158,29 @@ fn run_on(
     Ok(())
 }
 
-/// Measures a cell, and again if the machine was taken away meanwhile. What took the longer for that is no result; if it is always so, the last one is.
-fn measure_undisturbed(stage: &mut dyn Stage, cell: &Labels, directory: &Path, screen: &Screen) -> Result<Measured> {
+/// Measures a cell once the machine is about as fast as usual, and again if others had the machine meanwhile: if that is always so, the last one counts.
+fn measure_undisturbed(
+    stage: &mut dyn Stage,
+    (cell, directory): (&Labels, &Path),
+    (machine, clock): (&mut [(&str, Steadiness<'_>)], &mut dyn FnMut() -> ProcessorTime),
+    screen: &Screen,
+) -> Result<Measured> {
     let mut attempts = 1..=ATTEMPTS;
     loop {
         let place = directory.join(attempts.next().unwrap_or(ATTEMPTS).to_string());
         home::create_private_directory(&place)?;
-        let begun = ProcessorTime::now();
+        let speeds: Vec<(&str, f64)> = machine
+            .iter_mut()
+            .map(|(name, yardstick)| {
+                let is_slow = || screen.note(&format!("the machine is slower than usual ({name}); waiting"));
+                (*name, yardstick.settle(is_slow))
+            })
+            .collect();
+        let begun = clock();
         let mut came = stage.measure(cell, &place)?;
-        let stolen = ProcessorTime::now().stolen_percent_since(begun);
+        let stolen = clock().stolen_percent_since(begun);
         came.metric(STOLEN, stolen);
+        speeds.iter().for_each(|(name, milliseconds)| came.metric(name, *milliseconds));
         if stolen <= STOLEN_MAX_PERCENT || attempts.is_empty() {
             return Ok(came);
         }
@@ -308,6 +319,35 @@ mod tests {
     }
 
     #[test]
+    fn what_others_disturb_is_measured_again() {
+        let measured = |stolen: &[u64]| {
+            let directory = tempfile::tempdir().unwrap();
+            let asked = Rc::new(RefCell::new(Vec::new()));
+            let (fails_at, gives_up_at) = (usize::MAX, usize::MAX);
+            let mut stage =
+                ScriptedStage { setting: "first".to_owned(), asked: Rc::clone(&asked), fails_at, gives_up_at };
+            let (mut all, mut sum, mut calls) = (0, 0, 0);
+            let mut clock = || {
+                if calls % 2 == 1 {
+                    (all, sum) = (all + 1_000, sum + stolen[calls / 2]);
+                }
+                calls += 1;
+                ProcessorTime::parse(&format!("cpu  {} 0 0 0 0 0 0 {sum} 0 0", all - sum)).unwrap()
+            };
+            let mut machine = [(CALIBRATION, steady())];
+            let cell = labels([("contender", "spate".to_owned())]);
+            let place = (&cell, directory.path());
+            let came = measure_undisturbed(&mut stage, place, (&mut machine, &mut clock), &Screen::default()).unwrap();
+            assert!(came.metrics.contains_key(CALIBRATION));
+            let times = asked.borrow().len();
+            (times, came.metrics[STOLEN])
+        };
+        assert_eq!(measured(&[20]), (1, 2.0));
+        assert_eq!(measured(&[200, 0]), (2, 0.0));
+        assert_eq!(measured(&[200, 150, 300, 0]), (3, 30.0));
+    }
+
+    #[test]
     fn interrupted_experiment_measures_each_cell_once() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
@@ -343,6 +383,8 @@ mod tests {
         let failed: Vec<u32> =
             finished.runs.iter().filter(|run| run.measured.failure.is_some()).map(|run| run.order).collect();
         assert_eq!(failed, [5, 7]);
-        assert!(finished.runs.iter().all(|run| run.measured.metrics.contains_key(CALIBRATION)));
+        let is_calibrated =
+            |run: &Run| run.measured.failure.is_some() || run.measured.metrics.contains_key(CALIBRATION);
+        assert!(finished.runs.iter().all(is_calibrated));
     }
 }

@@ -84,7 +84,7 @@ impl ProcessorTime {
         ProcessorTime::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default()).unwrap_or_default()
     }
 
-    fn parse(stat: &str) -> Option<ProcessorTime> {
+    pub(super) fn parse(stat: &str) -> Option<ProcessorTime> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
         // User, nice, system, idle, waiting, two kinds of interrupts, stolen. Guests of this machine are counted as users.

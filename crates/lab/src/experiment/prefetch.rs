@@ -11,7 +11,7 @@ use super::on_course::{OnCourse, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
-use super::statistics::{Outcome, outcome};
+use super::statistics::{Outcome, failed, outcome};
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::course::{Conditions, Course};
@@ -90,22 +90,22 @@ fn verdicts(result: &ExperimentResult) -> Vec<Block> {
         let runs = all.in_setting(setting);
         for helped in runs.values_of("contender").into_iter().filter(|contender| contender.contains('+')) {
             let (with, without) = (runs.with("contender", helped), runs.with("contender", plain(helped)));
-            // Who fails in one repetition does not win in another.
+            if with.is_empty() || without.is_empty() {
+                continue;
+            }
             let seconds = |own: &Selection<'_>| own.median("seconds").filter(|_| own.is_sound());
-            let native = plain(helped);
-            let text = match (seconds(&without), seconds(&with)) {
-                (Some(before), Some(after)) => {
+            let (native, before, after) = (plain(helped), seconds(&without), seconds(&with));
+            let text = match (before.zip(after), failed(before.is_some(), after.is_some())) {
+                (Some((before, after)), _) => {
                     let words = outcome(before / after, without.ratio_to(&with, "seconds", noise.as_ref()).as_ref());
                     let times = before / after;
                     format!("{words}: with spate prefetch, {native} is {times:.2} times as fast as without.")
                 }
-                (Some(_), None) => {
-                    format!("{}: with spate prefetch, {native} does not always come to its end.", Outcome::Loses)
+                (None, words) => {
+                    let which = if after.is_none() { "with" } else { "without" };
+                    let words = words.unwrap_or(Outcome::Nobody);
+                    format!("{words}: {which} spate prefetch, {native} does not always come to its end.")
                 }
-                (None, Some(_)) => {
-                    format!("{}: without spate prefetch, {native} does not always come to its end.", Outcome::Wins)
-                }
-                (None, None) => format!("{}: {native} does not always come to its end.", Outcome::Nobody),
             };
             verdicts.push(Block::Verdict(format!("{setting}: {text}")));
         }
@@ -196,6 +196,9 @@ mod tests {
             failed.contains("Spate LOSES: with spate prefetch, native:0 does not always come to its end"),
             "{failed}"
         );
+        let mut part = result.clone();
+        part.runs.retain(|run| run.label("contender") != "native:0");
+        assert_eq!(verdicts(&part).len(), 1, "what was not measured has no verdict");
         let Block::Table { header, rows, .. } = counters(SLOW, &Selection::of(&result)) else { panic!() };
         assert_eq!(header, ["counter", "native:0+prefetch", "native:8+prefetch"]);
         assert_eq!(rows, [["lookups", "7 (1 of 2 failed)", "–"]]);

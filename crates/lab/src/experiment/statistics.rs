@@ -77,6 +77,16 @@ pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> Outcome {
     }
 }
 
+/// Who wins where not both come to their end; `None`: both do. Who fails in one repetition does not win by another.
+pub fn failed(other_ends: bool, spate_ends: bool) -> Option<Outcome> {
+    match (other_ends, spate_ends) {
+        (true, true) => None,
+        (true, false) => Some(Outcome::Loses),
+        (false, true) => Some(Outcome::Wins),
+        (false, false) => Some(Outcome::Nobody),
+    }
+}
+
 /// The values of two cells. All are greater than 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {

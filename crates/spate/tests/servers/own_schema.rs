@@ -8,6 +8,28 @@ use crate::support::{Kind, Server, Site, wait_until};
 const IN_STATEMENTS: [&str; 1] = ["--binlog-format=STATEMENT"];
 const CHECKPOINT: &str = "SELECT * FROM spate.checkpoint";
 
+/// An earlier version may be at work.
+#[test]
+fn tables_are_not_altered_under_who_applies() {
+    const TYPE: &str =
+        "SELECT DATA_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA='spate' AND COLUMN_NAME='until_position'";
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        let running = site.spawn(site.replicate(&["--start", "earliest"]));
+        site.source.sql("CREATE DATABASE d");
+        wait_until("it applies", || site.replica.sql("SHOW DATABASES LIKE 'd'") == "d");
+        site.replica.sql("ALTER TABLE spate.hold MODIFY until_position TEXT CHARACTER SET ascii NULL");
+        site.run(site.replica_command("handover")).assert_failed_saying(&["another Spate applies"]);
+        assert_eq!(site.replica.sql(TYPE), "text");
+        assert!(running.terminate().status.success());
+        let told = site.run(site.replica_command("handover"));
+        assert!(told.status.success(), "{}", told.output);
+        assert_eq!(site.replica.sql(TYPE), "text", "it only reads");
+        site.catch_up(&[]);
+        assert_eq!(site.replica.sql(TYPE), "mediumtext");
+    }
+}
+
 fn a_chain(kind: Kind, format: &str) {
     let format = format!("--binlog-format={format}");
     let site = Site::between((kind, &[&format]), (kind, &["--log-bin=between", &format]));

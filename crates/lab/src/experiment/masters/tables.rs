@@ -5,7 +5,7 @@ use spate_page::Scale;
 use super::super::blocks::{Block, Graph};
 use super::super::result::ExperimentResult;
 use super::super::selection::Selection;
-use super::super::statistics::{Outcome, outcome};
+use super::super::statistics::{Outcome, failed, outcome};
 use super::{Kind, RELAXED, TOPOLOGIES, Topology};
 
 pub(in crate::experiment) fn blocks(result: &ExperimentResult) -> Vec<Block> {
@@ -83,12 +83,10 @@ fn verdict(
     let ((spate, at_spate), (galera, at_galera)) = match (most(runs_of(of_spate)?), most(runs_of(of_galera)?)) {
         (Some(spate), Some(galera)) => (spate, galera),
         (spate, galera) => {
-            let (words, who) = match (spate, galera) {
-                (None, Some(_)) => (Outcome::Loses, of_spate),
-                (Some(_), None) => (Outcome::Wins, of_galera),
-                _ => (Outcome::Nobody, "each"),
-            };
-            return Some(Block::Verdict(format!("{what}: {words}: {who} fails with every number of threads.")));
+            let words = failed(galera.is_some(), spate.is_some()).unwrap_or(Outcome::Nobody);
+            let who = if spate.is_none() { of_spate } else { of_galera };
+            let text = format!("{what}: {words}: with no number of threads, {who} always comes to its end.");
+            return Some(Block::Verdict(text));
         }
     };
     let possible = at_spate.ratio_to(&at_galera, RATE, all.noise(RATE).as_ref());
@@ -270,7 +268,10 @@ mod tests {
             .filter(|run| run.setting.contains("Spate"))
             .for_each(|run| run.measured.failure = Some("x".into()));
         let failed = format!("{:?}", super::blocks(&all)[0]);
-        assert!(failed.contains("Spate LOSES: semi-synchronous, Spate fails with every number of threads"), "{failed}");
+        assert!(
+            failed.contains("Spate LOSES: with no number of threads, semi-synchronous, Spate always comes to its end"),
+            "{failed}"
+        );
         let mut relaxed = result(&[]);
         let of = |setting: &str, writers: &str, rate: f64| {
             let mut run = at(setting, 8, 1, rate, &[]);
