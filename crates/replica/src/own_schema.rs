@@ -122,7 +122,7 @@ const ALTER: [&str; 4] = [
 /// The server's error of a column that is there.
 const CODE_DUPLICATE_COLUMN: u16 = 1060;
 
-/// Alters the tables of an earlier version. Only for whoever holds the applier's lock: an applier of that version may be at work. Usually there is nothing to
+/// Alters the tables of an earlier version. Only for the holder of the applier's lock: an applier of that version may be at work. Usually there is nothing to
 /// alter, and one question finds that out.
 ///
 /// # Errors
