@@ -304,17 +304,16 @@ fn lag_verdict(runs: &Selection<'_>) -> Option<Block> {
         let at = runs.with("rate", rate);
         let seen = |contender: &&str| {
             let own = at.with("contender", contender);
-            own.median(METRIC).filter(|lag| own.is_sound() && *lag > 0.0).map(|lag| (lag, own))
+            own.sound_median(METRIC).filter(|lag| *lag > 0.0).map(|lag| (lag, own))
         };
         let best = |prefix: &str| {
             let of = at.values_of("contender").into_iter().filter(|contender| contender.starts_with(prefix));
             of.filter_map(|contender| Some((contender, seen(&contender)?))).min_by(|a, b| a.1.0.total_cmp(&b.1.0))
         };
-        let is_there = |prefix: &str| at.runs().iter().any(|run| run.label("contender").starts_with(prefix));
         let is_offered = !at.runs().iter().any(|run| run.measured.metrics.contains_key(LOAD_ENDED));
-        let is_compared = is_offered && is_there("native") && is_there("spate");
+        let is_compared = is_offered && at.has_contender("native") && at.has_contender("spate");
         let (Some((native, of_native)), Some((_, of_spate))) = (best("native"), best("spate")) else {
-            outcomes.extend(failed(best("native").is_some(), best("spate").is_some()).filter(|_| is_compared));
+            outcomes.extend(is_compared.then(|| failed(best("native").is_some(), best("spate").is_some())));
             continue;
         };
         let ratio = of_native.0 / of_spate.0;

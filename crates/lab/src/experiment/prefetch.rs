@@ -11,7 +11,7 @@ use super::on_course::{OnCourse, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
-use super::statistics::{Outcome, failed, outcome};
+use super::statistics::{failed, outcome};
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::course::{Conditions, Course};
@@ -93,17 +93,17 @@ fn verdicts(result: &ExperimentResult) -> Vec<Block> {
             if with.is_empty() || without.is_empty() {
                 continue;
             }
-            let seconds = |own: &Selection<'_>| own.median("seconds").filter(|_| own.is_sound());
-            let (native, before, after) = (plain(helped), seconds(&without), seconds(&with));
-            let text = match (before.zip(after), failed(before.is_some(), after.is_some())) {
-                (Some((before, after)), _) => {
+            let (native, before, after) =
+                (plain(helped), without.sound_median("seconds"), with.sound_median("seconds"));
+            let text = match before.zip(after) {
+                Some((before, after)) => {
                     let words = outcome(before / after, without.ratio_to(&with, "seconds", noise.as_ref()).as_ref());
                     let times = before / after;
                     format!("{words}: with spate prefetch, {native} is {times:.2} times as fast as without.")
                 }
-                (None, words) => {
+                None => {
                     let which = if after.is_none() { "with" } else { "without" };
-                    let words = words.unwrap_or(Outcome::Nobody);
+                    let words = failed(before.is_some(), after.is_some());
                     format!("{words}: {which} spate prefetch, {native} does not always come to its end.")
                 }
             };

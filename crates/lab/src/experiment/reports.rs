@@ -142,10 +142,8 @@ fn verdict(setting: &str, runs: &Selection<'_>, noise: Option<&Noise>) -> Option
     for label in ["log", "durability"] {
         kinds = kinds.iter().flat_map(|kind| kind.by(label)).collect();
     }
-    let has =
-        |kind: &Selection<'_>, prefix: &str| kind.runs().iter().any(|run| run.label("contender").starts_with(prefix));
     let kinds: Vec<Selection<'_>> =
-        kinds.into_iter().filter(|kind| has(kind, "native") && has(kind, "spate")).collect();
+        kinds.into_iter().filter(|kind| kind.has_contender("native") && kind.has_contender("spate")).collect();
     let (mut races, mut lost, mut unopposed, mut void) = (Vec::new(), 0, 0, 0);
     for kind in &kinds {
         match (best(kind, "native"), best(kind, "spate")) {
@@ -212,11 +210,7 @@ impl Race {
 fn best<'a>(runs: &Selection<'a>, prefix: &str) -> Option<(f64, &'a str)> {
     let is_wanted = |name: &str| name.starts_with(prefix) && !name.contains("+prefetch");
     let contenders = runs.values_of("contender").into_iter().filter(|name| is_wanted(name));
-    // Who fails in one repetition does not win in another.
-    let timed = contenders.filter_map(|name| {
-        let own = runs.with("contender", name);
-        own.median("seconds").filter(|_| own.is_sound()).map(|seconds| (seconds, name))
-    });
+    let timed = contenders.filter_map(|name| Some((runs.with("contender", name).sound_median("seconds")?, name)));
     timed.filter(|(seconds, _)| *seconds > 0.0).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 

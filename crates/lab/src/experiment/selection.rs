@@ -78,6 +78,16 @@ impl<'a> Selection<'a> {
         median(&self.metric(name))
     }
 
+    /// The same, if all of them came to their end with the right rows: who fails in one repetition does not win in another.
+    pub fn sound_median(&self, name: &str) -> Option<f64> {
+        self.median(name).filter(|_| self.is_sound())
+    }
+
+    /// True if a contender is among them whose name begins so.
+    pub fn has_contender(&self, prefix: &str) -> bool {
+        self.runs.iter().any(|run| run.label("contender").starts_with(prefix))
+    }
+
     /// How far runs of the same cell are from each other in a metric; `None` if no cell was measured more than once.
     pub fn noise(&self, name: &str) -> Option<Noise> {
         let mut cells: BTreeMap<String, Vec<f64>> = BTreeMap::new();

@@ -6,6 +6,7 @@
 //! 9). A deviation of `n` runs from their own mean is too small by √((n−1)/n), which is corrected; a cell that is noisier than the others
 //! has its deviations enlarged accordingly, and so has the mean of all cells if those of a repetition are slow together.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -77,13 +78,12 @@ pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> Outcome {
     }
 }
 
-/// Who wins where not both come to their end; `None`: both do. Who fails in one repetition does not win by another.
-pub fn failed(other_ends: bool, spate_ends: bool) -> Option<Outcome> {
-    match (other_ends, spate_ends) {
-        (true, true) => None,
-        (true, false) => Some(Outcome::Loses),
-        (false, true) => Some(Outcome::Wins),
-        (false, false) => Some(Outcome::Nobody),
+/// Who wins where not both come to their end.
+pub fn failed(other_ends: bool, spate_ends: bool) -> Outcome {
+    match spate_ends.cmp(&other_ends) {
+        Ordering::Greater => Outcome::Wins,
+        Ordering::Less => Outcome::Loses,
+        Ordering::Equal => Outcome::Nobody,
     }
 }
 

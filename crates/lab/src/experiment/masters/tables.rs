@@ -5,7 +5,7 @@ use spate_page::Scale;
 use super::super::blocks::{Block, Graph};
 use super::super::result::ExperimentResult;
 use super::super::selection::Selection;
-use super::super::statistics::{Outcome, failed, outcome};
+use super::super::statistics::{failed, outcome};
 use super::{Kind, RELAXED, TOPOLOGIES, Topology};
 
 pub(in crate::experiment) fn blocks(result: &ExperimentResult) -> Vec<Block> {
@@ -83,7 +83,7 @@ fn verdict(
     let ((spate, at_spate), (galera, at_galera)) = match (most(runs_of(of_spate)?), most(runs_of(of_galera)?)) {
         (Some(spate), Some(galera)) => (spate, galera),
         (spate, galera) => {
-            let words = failed(galera.is_some(), spate.is_some()).unwrap_or(Outcome::Nobody);
+            let words = failed(galera.is_some(), spate.is_some());
             let who = if spate.is_none() { of_spate } else { of_galera };
             let text = format!("{what}: {words}: with no number of threads, {who} always comes to its end.");
             return Some(Block::Verdict(text));
@@ -101,7 +101,7 @@ fn verdict(
 fn most<'a>(runs: &Selection<'a>) -> Option<(f64, Selection<'a>)> {
     let rates = runs.values_of("threads").into_iter().filter_map(|count| {
         let at = runs.with("threads", count);
-        at.median(RATE).filter(|_| at.is_sound()).map(|rate| (rate, at))
+        at.sound_median(RATE).map(|rate| (rate, at))
     });
     rates.max_by(|a, b| a.0.total_cmp(&b.0))
 }
