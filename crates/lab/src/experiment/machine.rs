@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::processor_ticks;
 use crate::workload::machine_memory_mib;
 
 /// A machine.
@@ -85,10 +86,9 @@ impl ProcessorTime {
     }
 
     pub(super) fn parse(stat: &str) -> Option<ProcessorTime> {
-        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-        let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-        // User, nice, system, idle, waiting, two kinds of interrupts, stolen. Guests of this machine are counted as users.
-        Some(ProcessorTime { all: ticks.iter().take(8).sum(), stolen: *ticks.get(7)? })
+        let ticks = processor_ticks(stat)?;
+        let [.., stolen] = ticks;
+        Some(ProcessorTime { all: ticks.iter().sum(), stolen })
     }
 
     /// How much of the time since then was stolen, in percent; of too short a time, nothing.

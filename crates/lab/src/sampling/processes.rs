@@ -6,7 +6,7 @@ use std::fs;
 
 use super::Look;
 use super::series::Recorder;
-use crate::process::{ProcessIdentity, Stat};
+use crate::process::{ProcessIdentity, Stat, processor_ticks};
 
 /// Of a process with more threads, each has no look of its own: looking would take more than a hundredth of a processor.
 const THREADS_MAX: usize = 128;
@@ -94,13 +94,10 @@ impl Look for Processes {
     }
 }
 
-/// The time that all processors together did something: `cpu user nice system idle iowait irq softirq steal …`, guests within user. What another machine
-/// took away (steal) was not idle, but did nothing here either.
+/// The time that all processors together did something. What was stolen was not idle, but did nothing here either.
 fn busy_ticks(stat: &str) -> Option<u64> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let numbers: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = numbers.as_slice() else { return None };
-    Some(user + nice + system + irq + softirq)
+    let [user, nice, system, _idle, _waiting, interrupts, soft_interrupts, _stolen] = processor_ticks(stat)?;
+    Some(user + nice + system + interrupts + soft_interrupts)
 }
 
 /// The entries of a directory whose names are numbers.
