@@ -25,7 +25,7 @@ use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
-use crate::{Result, demo, results, steady};
+use crate::{Result, demo, output, steady};
 
 const SANDBOX_EXAMPLES: &str = "\
 Examples:
@@ -297,7 +297,7 @@ fn clean(all: bool) -> Result<ExitCode> {
 
 fn show_servers(records: &[ServerRecord], json: bool) -> Result<()> {
     if json {
-        return results::write_json(&records, "-".as_ref());
+        return output::print_json(&records);
     }
     let row = |record: &ServerRecord| {
         let state = if record.is_running() { "running" } else { "stopped" };
@@ -355,13 +355,8 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
         work.path(),
         &Screen::default(),
     )?;
-    screen::print(&steady::to_table(&[&result]).to_string());
-    if let Some(books) = &result.books {
-        screen::print(&steady::books_in_words(books));
-    }
-    if let Some(path) = options.json {
-        results::write_json(&result, &path)?;
-    }
+    let books = result.books.as_ref().map_or_else(String::new, |books| format!("\n{}", steady::books_in_words(books)));
+    output::show(&format!("{}{books}", steady::to_table(&[&result])), &result, options.json.as_deref())?;
     Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

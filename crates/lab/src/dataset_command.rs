@@ -18,7 +18,7 @@ use crate::screen::{self, Screen, megabytes, table, thousands};
 use crate::server_options::ServerOptions;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
-use crate::{Error, Result, results};
+use crate::{Error, Result, output};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -158,7 +158,7 @@ fn all(home: &LabHome) -> Result<Vec<Listed>> {
 fn list(home: &LabHome, json: bool) -> Result<()> {
     let all = all(home)?;
     if json {
-        return results::write_json(&all, "-".as_ref());
+        return output::print_json(&all);
     }
     let row = |set: &Listed| {
         let manifest = &set.manifest;

@@ -11,14 +11,14 @@ use crate::course::BacklogPlace;
 use crate::follower::{Follower, LivePlan, LiveResult};
 use crate::home::LabHome;
 use crate::race::{Race, RacePlan};
-use crate::results::{RaceResult, write_json};
-use crate::screen::{self, Screen};
+use crate::results::RaceResult;
+use crate::screen::Screen;
 use crate::server_options::Durability;
 use crate::spate_program::SpateProgram;
 use crate::steady;
 use crate::version::ServerBinaries;
 use crate::workload::{Shape, Workload};
-use crate::{Error, Result};
+use crate::{Error, Result, output};
 
 /// The replica is down for this long.
 const BEHIND_SECONDS: u64 = 60;
@@ -97,7 +97,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     let failure = outcome.error.clone();
     result.contenders.push(outcome);
     result.rank();
-    screen::print(&format!("\n{}\n{}", result.summary(), result.to_table()));
+    output::tell(&format!("\n{}\n{}", result.summary(), result.to_table()), json);
     if let Some(why) = failure {
         return Err(Error::ContenderFailed { contender: "spate".into(), why });
     }
@@ -110,7 +110,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     let follower = Follower::start(&spate, "spate", (source, password), &replica, None, &directory)?;
     let live = LivePlan { shape, rate: LIVE_RATE, warm_up_seconds: 2, seconds: LIVE_SECONDS };
     let live = live.run("spate", follower, source, &replica, &directory, &screen)?;
-    screen::print(&steady::to_table(&[&live]).to_string());
+    output::tell(&steady::to_table(&[&live]).to_string(), json);
 
     let step = screen.spinner("spate verify");
     let verified = SpateProgram::new(source, password, &replica, &directory)?.verify(VERIFY_LIMIT);
@@ -119,10 +119,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
         screen.note(&error.to_string());
     }
     let demo = DemoResult { race: result, live, verified: verified.is_ok() };
-    screen::print(&demo.closing_words(begun.elapsed()));
-    if let Some(path) = json {
-        write_json(&demo, path)?;
-    }
+    output::show(&demo.closing_words(begun.elapsed()), &demo, json)?;
     Ok(demo)
 }
 

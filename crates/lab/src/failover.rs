@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::home::{self, LabHome};
 use crate::sandbox::{ACCOUNT, Lifetime, Sandbox, pristine_data, random_password};
-use crate::screen::{self, Screen, table};
+use crate::screen::{Screen, table};
 use crate::server_options::ServerOptions;
 use crate::spate_program::program_path;
 use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Error, Result, results};
+use crate::{Error, Result, output};
 
 /// Of `spate lab failover`.
 pub const EXAMPLES: &str = "\
@@ -154,10 +154,7 @@ impl FailoverOptions {
             step.inc(1);
         }
         step.finish_and_clear();
-        screen::print(&format!("{}\n{}", result.to_table(), result.summary()));
-        if let Some(path) = self.json {
-            results::write_json(&result, &path)?;
-        }
+        output::show(&format!("{}\n{}", result.to_table(), result.summary()), &result, self.json.as_deref())?;
         Ok(if result.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -19,7 +19,7 @@
 //! - [`calls`]: call detail records, and the study that loads them;
 //! - [`recovery`]: a server that is recovered to its last transaction, by the servers' own programs and by `spate restore`;
 //! - [`torture`], [`equal`]: hostile statements from a seed, and yours, with the server's own replication as the oracle;
-//! - [`command`], [`screen`]: the command line, and its output for people.
+//! - [`command`], [`screen`], [`output`]: the command line, and its output for people and programs.
 //!
 //! Measuring and drawing are separate: every command can write its result as JSON.
 
@@ -48,6 +48,7 @@ pub mod lag_samples;
 pub mod loads;
 pub mod native;
 pub mod oltp;
+pub mod output;
 pub mod position;
 pub mod process;
 pub mod race;

@@ -17,12 +17,12 @@ use crate::comparison::{checksums, different_tables};
 use crate::dataset::{DataSet, source_options};
 use crate::home::{self, LabHome};
 use crate::sandbox::{ACCOUNT, Lifetime, Sandbox};
-use crate::screen::{self, Screen, megabytes, table, thousands};
+use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{LoadLimits, Shape, Workload};
-use crate::{Error, Result, results, spate_program};
+use crate::{Error, Result, output, spate_program};
 
 /// Shown behind the options of `lab recover`.
 pub const EXAMPLES: &str = "\
@@ -98,10 +98,7 @@ impl RecoverOptions {
         screen.claim_disk(work.path(), shape.disk_bytes(3, shape.binlog_bytes(None, self.seconds)))?;
         let recovery = Recovery { binaries: &binaries, shape, seconds: self.seconds, place: work.path(), screen };
         let result = recovery.run(&home)?;
-        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let Some(path) = self.json {
-            results::write_json(&result, &path)?;
-        }
+        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, self.json.as_deref())?;
         let is_identical = result.ways.iter().all(|way| way.different_tables.is_empty());
         Ok(if is_identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

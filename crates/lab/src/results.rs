@@ -1,7 +1,6 @@
 //! The result of a race, as JSON for programs and as a table for people.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -13,7 +12,6 @@ use crate::screen::{megabytes, table, thousands};
 use crate::server_options::Durability;
 use crate::spate_program::SpateUsage;
 use crate::workload::Shape;
-use crate::{Error, Result, home, screen};
 
 /// The result of a race. The structure is flat because its fields are those of the JSON result.
 #[derive(Debug, Clone, Serialize)]
@@ -185,19 +183,6 @@ impl RaceResult {
             tables,
         ]
     }
-}
-
-/// Writes a result to a file, or to standard output for `-`.
-///
-/// # Errors
-/// [`Error::File`].
-pub fn write_json<T: Serialize>(result: &T, path: &Path) -> Result<()> {
-    let text = serde_json::to_string_pretty(result).map_err(|source| Error::State { path: path.to_owned(), source })?;
-    if path == Path::new("-") {
-        screen::print(&text);
-        return Ok(());
-    }
-    home::write_whole(path, (text + "\n").as_bytes())
 }
 
 #[cfg(test)]

@@ -15,10 +15,7 @@ use super::{CallsPlan, RECORD_BYTES, layout, template, write_records};
 use crate::home::{LabHome, create_private_directory};
 use crate::screen::{self, Screen};
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Error, Result, results};
-
-/// Given as a file's name.
-const STANDARD_OUTPUT: &str = "-";
+use crate::{Error, Result, output};
 
 /// Shown behind the options of `lab generate`.
 pub const GENERATE_EXAMPLES: &str = "\
@@ -147,7 +144,7 @@ impl MixOptions {
         let json = self.json.as_deref();
         let result =
             mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
-        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -185,7 +182,7 @@ impl PointsOptions {
         let json = self.json.as_deref();
         let result =
             points::run(&home, &binaries, plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
-        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -236,20 +233,14 @@ impl StudyOptions {
         let result =
             study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
         let beside = published::beside(&result).map_or_else(String::new, |table| format!("\n{table}"));
-        show(&format!("{}\n{}{beside}", result.summary(), result.to_table()), &result, json)?;
+        output::show(&format!("{}\n{}{beside}", result.summary(), result.to_table()), &result, json)?;
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// Writes what is measured so far to a file. Standard output gets it once, at the end.
 fn keep<T: Serialize>(measured: &T, json: Option<&Path>) -> Result<()> {
-    json.filter(|path| *path != Path::new(STANDARD_OUTPUT)).map_or(Ok(()), |path| results::write_json(measured, path))
-}
-
-/// Shows a result; it is in its file already.
-fn show<T: Serialize>(text: &str, result: &T, json: Option<&Path>) -> Result<()> {
-    screen::print(text);
-    json.filter(|path| *path == Path::new(STANDARD_OUTPUT)).map_or(Ok(()), |path| results::write_json(result, path))
+    json.filter(|path| !output::is_standard_output(path)).map_or(Ok(()), |path| output::write_json(measured, path))
 }
 
 /// `200MB`, `2GB`: powers of 1000, as disks are sold.

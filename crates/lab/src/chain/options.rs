@@ -11,8 +11,8 @@ use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::binlog_format::Format;
 use crate::home::LabHome;
-use crate::results;
-use crate::screen::{self, Screen};
+use crate::output;
+use crate::screen::Screen;
 use crate::server_options::Durability;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
@@ -92,10 +92,7 @@ impl ChainOptions {
         let shape = plan.backlog.shape;
         screen.claim_disk(work.path(), shape.disk_bytes(4, shape.binlog_bytes(self.rate, self.seconds)))?;
         let result = run(&home, &binaries, &plan, &last, work.path(), &screen)?;
-        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let Some(path) = self.json {
-            results::write_json(&result, &path)?;
-        }
+        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, self.json.as_deref())?;
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::binlog_format::Format;
 use crate::home::{self, LabHome};
-use crate::screen::{self, Screen};
+use crate::screen::{Screen, thousands};
 use crate::server_options::ServerOption;
 use crate::torture::feature::{Feature, FeatureSet};
 use crate::torture::judge::Finding;
@@ -22,7 +22,7 @@ use crate::torture::settings::{Beginning, Settings};
 use crate::torture::step::Step;
 use crate::torture::{Comparison, Comparisons};
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Error, Result, results};
+use crate::{Error, Result, output};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -136,10 +136,7 @@ impl EqualOptions {
         };
         let Comparison { statements, findings, notes, .. } = whole;
         let result = EqualResult { verdict, statements, findings, notes, first };
-        screen::print(&result.story());
-        if let Some(path) = &self.json {
-            results::write_json(&result, path)?;
-        }
+        output::show(&result.story(), &result, self.json.as_deref())?;
         Ok(ExitCode::from(match verdict {
             Verdict::Equal => 0,
             Verdict::Different => 1,
@@ -186,7 +183,7 @@ fn first_difference(
 impl EqualResult {
     fn story(&self) -> String {
         let mut story = match self.verdict {
-            Verdict::Equal => format!("Equal after {} statements.\n", screen::thousands(self.statements)),
+            Verdict::Equal => format!("Equal after {} statements.\n", thousands(self.statements)),
             Verdict::Different => "The replicas differ.\n".to_owned(),
             Verdict::NoOracle => "Native replication stopped: there is nothing to compare with.\n".to_owned(),
         };

@@ -61,7 +61,8 @@ fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
     };
     let modes = modes.iter().take(size.of(1, 2, 2));
     let native = modes.flat_map(|mode| appliers.iter().map(move |appliers| format!("native:{appliers}:{mode}")));
-    let spate = ["spate", "spate:consistency=transaction"].map(str::to_owned);
+    let spate = ["spate", "spate:consistency=transaction", "spate:consistency=transaction,commit-order=free"]
+        .map(str::to_owned);
     [single.to_owned()].into_iter().chain(native).chain(spate).collect()
 }
 

@@ -41,6 +41,11 @@ pub(super) fn of(vendor: Vendor, shape: &Shape, load: &str, cells: &[Labels]) ->
     facts
 }
 
+/// What a fact is of, which stands before the colon, and the fact.
+pub(super) fn parts(fact: &str) -> (&str, &str) {
+    fact.split_once(": ").unwrap_or(("", fact))
+}
+
 pub(super) fn in_words(options: &ServerOptions) -> String {
     options.arguments().collect::<Vec<_>>().join(" ")
 }

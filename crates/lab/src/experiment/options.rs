@@ -15,9 +15,9 @@ use super::reports::ExperimentName;
 use super::result::{ExperimentResult, Header, now};
 use super::store::Store;
 use crate::home::LabHome;
-use crate::screen::{self, Screen};
+use crate::screen::Screen;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Error, Result, results, spate_program};
+use crate::{Error, Result, output, spate_program};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +75,7 @@ impl Wanted {
     /// Writes a result to where it was asked for. `usual`: where else it must be.
     fn write(&self, result: &ExperimentResult, usual: Option<&PathBuf>) -> Result<()> {
         if let Some(path) = self.json.as_ref().or(usual) {
-            results::write_json(result, path)?;
+            output::write_json(result, path)?;
         }
         match &self.report {
             Some(path) => write_html(std::slice::from_ref(result), path),
@@ -128,10 +128,7 @@ impl ExperimentOptions {
         let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
         wanted.write(&result, Some(&usual))?;
         store.finish()?;
-        // Else it would follow the JSON.
-        if self.json.as_deref() != Some("-".as_ref()) {
-            screen::print(&to_text(&blocks(&result)));
-        }
+        output::tell(&to_text(&blocks(&result)), self.json.as_deref());
         Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

@@ -11,10 +11,10 @@ use spate_page::{document, raw_figures};
 
 use super::blocks::{Block, Graph, to_html, to_markdown};
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
-use super::reports;
 use super::result::{ExperimentResult, Run, cell_name, values};
 use super::selection::{Selection, by_numbers};
 use super::statistics::{median, spread};
+use super::{facts, reports};
 use crate::{Error, Result, home};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -229,15 +229,15 @@ fn circumstances(result: &ExperimentResult) -> Vec<Block> {
     let rows =
         rows.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| vec![name.to_owned(), value]);
     let mut blocks = vec![Block::table("Circumstances", &["what", "which"], rows.collect())];
-    let facts = header.settings.iter().flat_map(|(setting, facts)| {
-        facts.iter().map(move |fact| {
-            let (what, which) = fact.split_once(": ").unwrap_or(("", fact));
+    let told = header.settings.iter().flat_map(|(setting, told)| {
+        told.iter().map(move |fact| {
+            let (what, which) = facts::parts(fact);
             vec![setting.clone(), what.to_owned(), which.to_owned()]
         })
     });
-    let facts: Vec<Vec<String>> = facts.collect();
-    if !facts.is_empty() {
-        let table = Block::table("Of each setting", &["setting", "of what", "which"], facts);
+    let told: Vec<Vec<String>> = told.collect();
+    if !told.is_empty() {
+        let table = Block::table("Of each setting", &["setting", "of what", "which"], told);
         blocks.push(Block::Folded { title: "Data, loads and options of the servers".to_owned(), blocks: vec![table] });
     }
     blocks

@@ -306,7 +306,7 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         let written = result(&[("cached", "spate", 1, 2.5)]);
-        crate::results::write_json(&written, &path).unwrap();
+        crate::output::write_json(&written, &path).unwrap();
         let read = ExperimentResult::read(&path).unwrap();
         assert_eq!((read.header, read.runs), (written.header, written.runs));
     }

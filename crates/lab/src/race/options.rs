@@ -13,11 +13,11 @@ use crate::chain::Waiting;
 use crate::contender::Contender;
 use crate::course::BacklogPlace;
 use crate::home::LabHome;
-use crate::screen::{self, Screen};
+use crate::screen::Screen;
 use crate::server_options::{Durability, ServerOption};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{LOAD_SEED, Shape, Workload};
-use crate::{Result, results};
+use crate::{Result, output};
 
 /// Shown behind the options.
 pub const EXAMPLES: &str = "\
@@ -173,10 +173,7 @@ impl RaceOptions {
         Screen::default().claim_disk(work.path(), shape.disk_bytes(servers, binlog))?;
         let race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default())?;
         let result = race.run(&self.contenders, work.path())?;
-        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let Some(path) = self.json {
-            results::write_json(&result, &path)?;
-        }
+        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, self.json.as_deref())?;
         if let Some(failure) = &result.failure {
             Screen::default().note(&format!("The race ended early. {failure}"));
         }

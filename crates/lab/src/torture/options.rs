@@ -14,9 +14,9 @@ use super::{Torture, TorturePlan};
 use crate::binlog_format::Format;
 use crate::contender;
 use crate::home::{self, LabHome};
-use crate::screen::{self, Screen};
+use crate::screen::Screen;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Result, results};
+use crate::{Result, output};
 
 /// Examples for the help.
 pub(crate) const EXAMPLES: &str = "\
@@ -142,10 +142,7 @@ impl TortureOptions {
             None => (self.seed..self.seed.saturating_add(self.seeds))
                 .for_each(|seed| take(torture.seed(seed), self.repeat_command(seed))),
         }
-        screen::print(&result.to_table());
-        if let Some(path) = &self.json {
-            results::write_json(&result, path)?;
-        }
+        output::show(&result.to_table(), &result, self.json.as_deref())?;
         Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

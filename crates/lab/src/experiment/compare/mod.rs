@@ -1,5 +1,8 @@
 //! `lab compare`: what became slower from one result to another, by more than the noise.
 
+mod differences;
+mod self_check;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,12 +11,14 @@ use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 
+use differences::{Difference, differences};
+use self_check::self_check;
+
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
-use super::result::{self, Better, ExperimentResult, Header, Run, better};
+use super::result::{self, Better, ExperimentResult, Run, better};
 use super::statistics::{self, Cell, Ratio, median};
-use crate::random::Random;
-use crate::screen::{self, table};
-use crate::{Error, Result, results};
+use crate::screen::{Screen, table};
+use crate::{Error, Result, output};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -131,7 +136,7 @@ impl CompareOptions {
     /// [`Error::File`]. Results that cannot be read or compared are told, with the exit status 2.
     pub fn run(self) -> Result<ExitCode> {
         let not_comparable = |error: Error| {
-            screen::Screen::default().note(&format!("spate lab: {error}"));
+            Screen::default().note(&format!("spate lab: {error}"));
             Ok(ExitCode::from(2))
         };
         let before = match ExperimentResult::read(&self.before) {
@@ -140,7 +145,7 @@ impl CompareOptions {
         };
         let Some(after) = &self.after else {
             return match self_check(&before, &self.only) {
-                Ok(check) => check.tell(self.json.as_deref()),
+                Ok(check) => check.show(self.json.as_deref()),
                 Err(error) => not_comparable(error),
             };
         };
@@ -152,12 +157,8 @@ impl CompareOptions {
             Ok(comparison) => comparison,
             Err(error) => return not_comparable(error),
         };
-        if self.json.as_deref() != Some("-".as_ref()) {
-            screen::print(&format!("{}\n{}", comparison.to_table(), comparison.summary()));
-        }
-        if let Some(path) = &self.json {
-            results::write_json(&comparison, path)?;
-        }
+        let text = format!("{}\n{}", comparison.to_table(), comparison.summary());
+        output::show(&text, &comparison, self.json.as_deref())?;
         Ok(if comparison.is_worse() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
@@ -275,61 +276,6 @@ impl Speed {
     }
 }
 
-/// What two results do not have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Difference {
-    /// It is what was measured with: data and load.
-    is_load: bool,
-    what: String,
-    before: String,
-    after: String,
-}
-
-impl Difference {
-    fn in_words(&self) -> String {
-        let Difference { what, before, after, .. } = self;
-        format!("{what}: '{before}' before, '{after}' after")
-    }
-}
-
-/// The facts in which they differ, of settings that both have.
-fn differences(before: &Header, after: &Header) -> Vec<Difference> {
-    let mut differences = Vec::new();
-    let mut see = |is_load: bool, what: &str, before: &str, after: &str| {
-        if before != after {
-            let (what, before, after) = (what.to_owned(), before.to_owned(), after.to_owned());
-            differences.push(Difference { is_load, what, before, after });
-        }
-    };
-    see(false, "server", &before.server_version, &after.server_version);
-    if !before.machine.is_same(&after.machine) {
-        see(false, "machine", &before.machine.in_words(), &after.machine.in_words());
-    }
-    // Earlier laboratories wrote no facts.
-    for (setting, facts) in &before.settings {
-        let Some(others) = after.settings.get(setting) else { continue };
-        let (facts, others) = (by_name(facts), by_name(others));
-        let names: BTreeSet<&str> = facts.keys().chain(others.keys()).copied().collect();
-        for name in names {
-            let of = |facts: &BTreeMap<&str, String>| facts.get(name).cloned().unwrap_or_else(|| "nothing".to_owned());
-            see(["data", "load"].contains(&name), &format!("{setting}, {name}"), &of(&facts), &of(&others));
-        }
-    }
-    differences
-}
-
-/// Facts by what they are of, which stands before the colon.
-fn by_name(facts: &[String]) -> BTreeMap<&str, String> {
-    let mut named: BTreeMap<&str, String> = BTreeMap::new();
-    for fact in facts {
-        let (name, value) = fact.split_once(": ").unwrap_or(("", fact));
-        let values = named.entry(name).or_default();
-        *values += if values.is_empty() { "" } else { "; " };
-        *values += value;
-    }
-    named
-}
-
 /// By metric and cell, what was measured in each repetition.
 type Values = BTreeMap<(String, String), BTreeMap<u32, f64>>;
 
@@ -366,86 +312,6 @@ fn broken(before: &ExperimentResult, after: &ExperimentResult, only: &[(String, 
 
 fn is_wanted(run: &Run, only: &[(String, String)]) -> bool {
     only.iter().all(|(name, value)| run.label(name) == value)
-}
-
-/// How often halves of one result are told apart: as they are, and with a slowdown planted into one of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SelfCheck {
-    /// How often the halves were drawn.
-    pub trials: u32,
-    /// How often something was told to be worse or better although nothing was.
-    pub false_alarms: u32,
-    /// The planted slowdown in percent.
-    pub planted_percent: u32,
-    /// How often it was found by any metric.
-    pub found: u32,
-    /// How often each metric found it: memory varies less than seconds.
-    pub found_by: BTreeMap<String, u32>,
-}
-
-/// Draws halves of the repetitions, and compares them.
-///
-/// # Errors
-/// [`Error::NotComparable`] with fewer than four repetitions.
-pub fn self_check(result: &ExperimentResult, only: &[(String, String)]) -> Result<SelfCheck> {
-    const TRIALS: u32 = 20;
-    const PLANTED_PERCENT: u32 = 10;
-    let repetitions: BTreeSet<u32> = result.runs.iter().map(|run| run.repetition).collect();
-    if repetitions.len() < 4 {
-        let repetitions = repetitions.len();
-        let why = format!("halves of {repetitions} repetitions tell no noise; measure with --repetitions 10");
-        return Err(Error::NotComparable { why });
-    }
-    let mut random = Random::new(SEED);
-    let mut check = SelfCheck { trials: TRIALS, planted_percent: PLANTED_PERCENT, ..SelfCheck::default() };
-    for _ in 0..TRIALS {
-        let mut order: Vec<u32> = repetitions.iter().copied().collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.below(last + 1));
-        }
-        let (first, second) = order.split_at(order.len() / 2);
-        let half = |numbers: &[u32]| {
-            let mut half = result.clone();
-            half.runs.retain(|run| numbers.contains(&run.repetition));
-            half
-        };
-        let (first, mut second) = (half(first), half(second));
-        let equal = compare(&first, &second, only)?;
-        check.false_alarms += u32::from(equal.all().any(|cell| cell.verdict != Verdict::Same));
-        plant(&mut second, 1.0 + f64::from(PLANTED_PERCENT) / 100.0);
-        let slower = compare(&first, &second, only)?;
-        check.found += u32::from(slower.is_worse());
-        for metric in slower.metrics {
-            let is_found = metric.is_worse();
-            *check.found_by.entry(metric.metric).or_default() += u32::from(is_found);
-        }
-    }
-    Ok(check)
-}
-
-/// Makes all runs so many times slower.
-fn plant(result: &mut ExperimentResult, times: f64) {
-    for (metric, value) in result.runs.iter_mut().flat_map(|run| &mut run.measured.metrics) {
-        match better(metric) {
-            Some(Better::Lower) => *value *= times,
-            Some(Better::Higher) => *value /= times,
-            None => {}
-        }
-    }
-}
-
-impl SelfCheck {
-    fn tell(&self, json: Option<&std::path::Path>) -> Result<ExitCode> {
-        let SelfCheck { trials, false_alarms, planted_percent, found, found_by } = self;
-        let found_by: Vec<String> = found_by.iter().map(|(metric, found)| format!("{metric} {found}")).collect();
-        screen::print(&format!(
-            "Halves of the repetitions, {trials} times: told apart {false_alarms} times as they are; \
-             a slowdown of {planted_percent} % in one half was found {found} times (by {}).",
-            found_by.join(", ")
-        ));
-        json.map_or(Ok(()), |path| results::write_json(self, path))?;
-        Ok(ExitCode::SUCCESS)
-    }
 }
 
 fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
@@ -582,20 +448,6 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_a_result_find_a_planted_slowdown() {
-        let noise = [1.0, 1.02, 0.99, 1.01, 0.985, 1.005, 0.99, 1.015, 1.0, 0.995];
-        let runs: Vec<_> =
-            (1..).zip(noise).map(|(repetition, noise)| ("cached", "spate", repetition, 2.0 * noise)).collect();
-        let mut result = result(&runs);
-        result.header.repetitions = u32::MAX;
-        let check = self_check(&result, &[]).unwrap();
-        assert_eq!((check.false_alarms, check.found), (0, check.trials));
-        assert_eq!(check.found_by, BTreeMap::from([("seconds".to_owned(), check.trials)]));
-        result.runs.truncate(1);
-        assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
-    }
-
-    #[test]
     fn cell_that_fails_is_worse() {
         let (before, mut after) = (runs(1.0), runs(1.0));
         after.runs[0].measured.failure = Some("it gave up".into());
@@ -696,7 +548,7 @@ mod tests {
     fn what_cannot_be_read_is_not_worse() {
         let directory = tempfile::tempdir().unwrap();
         let there = directory.path().join("a.json");
-        results::write_json(&runs(1.0), &there).unwrap();
+        output::write_json(&runs(1.0), &there).unwrap();
         let missing = directory.path().join("b.json");
         for (before, after) in [(&missing, Some(&there)), (&there, Some(&missing)), (&missing, None)] {
             let options =
