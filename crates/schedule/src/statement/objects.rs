@@ -131,7 +131,7 @@ pub fn may_concern_accounts(text: SqlText<'_>) -> bool {
     flushes_privileges || touched(text, "").map_or(true, |objects| objects.iter().any(is_of_accounts))
 }
 
-/// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
+/// The temporary tables that a statement of the class [`StatementClass::Temporary`](super::StatementClass::Temporary) names, and whether it creates them.
 ///
 /// # Errors
 /// A doubt about the names.
