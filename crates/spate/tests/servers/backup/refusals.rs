@@ -101,11 +101,16 @@ fn a_base_of_another_server_is_refused() {
     (0..3).for_each(|id| order(&one.source, id));
     other.source.sql("INSERT INTO shop.log VALUES ('a')");
     (10..20).for_each(|id| order(&other.source, id));
+    base_and_archive_do_not_fit(&one, &other, "source.000001");
+}
+
+/// A base of one server and the archive of the other are refused, and nothing is made.
+fn base_and_archive_do_not_fit(one: &Vault, other: &Vault, named: &str) {
     one.base(&[]);
     other.fetch();
     let to = one.path("restored");
     let archive = other.path("archive");
-    fails(one.restore_command(&["--to", path_of(&to), "--archive", path_of(&archive)]), &["the base", "source.000001"]);
+    fails(one.restore_command(&["--to", path_of(&to), "--archive", path_of(&archive)]), &["the base", named]);
     assert!(!to.exists());
 }
 
@@ -156,12 +161,7 @@ fn a_base_of_a_server_with_another_id_is_refused() {
     }
     (0..3).for_each(|id| order(&one.source, id));
     (10..20).for_each(|id| order(&other.source, id));
-    one.base(&[]);
-    other.fetch();
-    let to = one.path("restored");
-    let archive = other.path("archive");
-    fails(one.restore_command(&["--to", path_of(&to), "--archive", path_of(&archive)]), &["the base", "0-5-"]);
-    assert!(!to.exists());
+    base_and_archive_do_not_fit(&one, &other, "0-5-");
 }
 
 #[test]
