@@ -144,7 +144,7 @@ impl MixOptions {
         let json = self.json.as_deref();
         let result =
             mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
-        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -182,7 +182,7 @@ impl PointsOptions {
         let json = self.json.as_deref();
         let result =
             points::run(&home, &binaries, plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
-        output::show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -233,7 +233,7 @@ impl StudyOptions {
         let result =
             study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
         let beside = published::beside(&result).map_or_else(String::new, |table| format!("\n{table}"));
-        output::show(&format!("{}\n{}{beside}", result.summary(), result.to_table()), &result, json)?;
+        show(&format!("{}\n{}{beside}", result.summary(), result.to_table()), &result, json)?;
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -241,6 +241,11 @@ impl StudyOptions {
 /// Writes what is measured so far to a file. Standard output gets it once, at the end.
 fn keep<T: Serialize>(measured: &T, json: Option<&Path>) -> Result<()> {
     json.filter(|path| !output::is_standard_output(path)).map_or(Ok(()), |path| output::write_json(measured, path))
+}
+
+/// Shows a result; it is in its file already.
+fn show<T: Serialize>(text: &str, result: &T, json: Option<&Path>) -> Result<()> {
+    output::show(text, result, json.filter(|path| output::is_standard_output(path)))
 }
 
 /// `200MB`, `2GB`: powers of 1000, as disks are sold.
