@@ -19,9 +19,12 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// is told the same for ever.
 const ASK_EVERY: Duration = Duration::from_millis(150);
 
-/// If the server does not say who waits for whom (the account lacks a privilege, or there is no performance schema), all that wait for their turns
-/// are rolled back after so long; if that was in vain, after twice as long.
+/// If the server does not say who waits for whom (the account lacks a privilege, there is no performance schema, or InnoDB's copy is old), all that
+/// wait for their turns are rolled back after so long; if that was in vain, after twice as long.
 const BLIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// So many times as long if what the server says explains why the oldest job waits: for somebody else's lock. An old copy may say so for ever.
+const EXPLAINED: u32 = 10;
 
 /// Sees to it that no job waits for a later one.
 pub(crate) struct LockWaits<'a> {
@@ -35,39 +38,39 @@ impl LockWaits<'_> {
         // Opened when it is first needed. A failure is only missed: it then goes by time.
         let mut asking = None;
         let mut asked: Option<Instant> = None;
+        let mut oldest = None;
         let mut blind_patience = BLIND_PATIENCE;
         while !self.pool.is_over() {
             std::thread::park_timeout(LOOK_EVERY);
             if asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
                 continue;
             }
-            let Some(begun) = self.pool.stalled(PATIENCE) else {
-                blind_patience = BLIND_PATIENCE;
-                continue;
-            };
+            let Some(begun) = self.pool.stalled(PATIENCE) else { continue };
             asked = Some(Instant::now());
-            match self.in_the_way(&mut asking, &begun) {
-                Ok(Some(jobs)) => self.pool.unwant(&jobs),
-                unclear => {
-                    if self.pool.stalled(blind_patience).is_some() {
-                        self.pool.unwant(&begun.keys().copied().collect());
-                        blind_patience *= 2;
-                    }
-                    if unclear.is_err() {
-                        asking = None;
-                    }
-                }
+            if oldest != begun.keys().next().copied() {
+                oldest = begun.keys().next().copied();
+                blind_patience = BLIND_PATIENCE;
+            }
+            let answer = self.in_the_way(&mut asking, &begun);
+            if let Ok(InTheWay::Jobs(jobs)) = &answer {
+                self.pool.unwant(jobs);
+            }
+            if answer.is_err() {
+                asking = None;
+            }
+            let patience = match answer {
+                Ok(InTheWay::NobodyWaits) => continue,
+                Ok(InTheWay::Others) => blind_patience * EXPLAINED,
+                Ok(InTheWay::Jobs(_) | InTheWay::Unknown) | Err(_) => blind_patience,
+            };
+            if self.pool.stalled(patience).is_some() {
+                self.pool.unwant(&begun.keys().copied().collect());
+                blind_patience *= 2;
             }
         }
     }
 
-    /// The jobs that hold locks for which earlier ones wait. `None`: some wait, and the server does not say for whom (MySQL's does by its
-    /// performance schema, which may be off).
-    fn in_the_way(
-        &self,
-        asking: &mut Option<Connection>,
-        begun: &BTreeMap<u64, usize>,
-    ) -> Result<Option<BTreeSet<u64>>> {
+    fn in_the_way(&self, asking: &mut Option<Connection>, begun: &BTreeMap<u64, usize>) -> Result<InTheWay> {
         let connection = match asking {
             Some(connection) => connection,
             none => none.insert(self.maker.connect_with_timeout()?),
@@ -80,16 +83,41 @@ impl LockWaits<'_> {
         };
         let pair = |row| Some((job_of(waits.text_at(row, 0))?, job_of(waits.text_at(row, 1))?));
         let pairs = (0..waits.rows.len()).filter_map(pair);
-        let jobs = pairs.filter(|(waiting, holding)| holding > waiting).map(|(_, holding)| holding).collect();
-        if waits.rows.is_empty() {
-            let waiting =
-                connection.query("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'")?;
-            if waiting.single_text().as_deref() != Some("0") {
-                return Ok(None);
-            }
-        }
-        Ok(Some(jobs))
+        let jobs: BTreeSet<u64> =
+            pairs.filter(|(waiting, holding)| holding > waiting).map(|(_, holding)| holding).collect();
+        Ok(if !jobs.is_empty() {
+            InTheWay::Jobs(jobs)
+        } else if !waits.rows.is_empty() {
+            InTheWay::Others
+        } else if somebody_waits(connection)? {
+            InTheWay::Unknown
+        } else {
+            InTheWay::NobodyWaits
+        })
     }
+}
+
+/// What holds the locks that jobs wait for.
+enum InTheWay {
+    /// These, for which earlier ones wait.
+    Jobs(BTreeSet<u64>),
+    /// Earlier jobs, or other sessions.
+    Others,
+    /// The server does not say (MySQL's does by its performance schema, which may be off; and InnoDB's copy is old where a monitor asks for it all
+    /// the time).
+    Unknown,
+    NobodyWaits,
+}
+
+/// Does a session wait for a row's lock? The counter shows it where the copy is old, and the copy where the counter is wrong.
+fn somebody_waits(connection: &mut Connection) -> Result<bool> {
+    let counted = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb\\_row\\_lock\\_current\\_waits'")?;
+    if !counted.rows.is_empty() && counted.text_at(0, 1).as_deref() != Some("0") {
+        return Ok(true);
+    }
+    let waiting =
+        connection.query("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'")?;
+    Ok(waiting.single_text().as_deref() != Some("0"))
 }
 
 /// Asks which session waits for which.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::session::Session;
-use crate::support::{Kind, Oracle, Site, wait_until};
+use crate::support::{Kind, Oracle, Site, wait_until, wait_until_innodb_shows};
 
 /// Everything that a session does, in the given format; the server's refusals of single statements are part of it.
 fn in_format(format: &str, sql: &str) -> String {
@@ -116,7 +116,7 @@ fn xa_transactions_without_changes_lock_nothing() {
     wait_until("the transaction is prepared", || !site.source.sql("XA RECOVER").is_empty());
     drop(session);
     let locks = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_rows_locked > 0";
-    wait_until("it locks nothing any more", || site.source.sql(locks) == "0");
+    wait_until_innodb_shows("it locks nothing any more", || site.source.sql(locks) == "0");
     site.source
         .sql(&in_format("STATEMENT", "UPDATE t SET v = v + 10 WHERE v < 5; INSERT INTO t VALUES (0, 0), (7, 7)"));
     site.catch_up(&["--start", "earliest"]);

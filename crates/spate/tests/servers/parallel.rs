@@ -1,6 +1,7 @@
 //! `--consistency transaction`: the source's transactions, one to one, beside each other.
 
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use crate::support::kills::{kill_at_random, stop_at_random};
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::program;
 use crate::support::session::Session;
-use crate::support::{Kind, Random, Server, Site, wait_until};
+use crate::support::{Kind, Random, Server, Site, wait_until, wait_until_innodb_shows};
 
 const TRANSACTION: [&str; 4] = ["--start", "earliest", "--consistency", "transaction"];
 const FREE: [&str; 2] = ["--commit-order", "free"];
@@ -194,11 +195,7 @@ fn short_ones_do_not_wait(kind: Kind) {
     let updates: String = (1..=101).map(|id| format!("UPDATE d.t SET v = v + 1 WHERE id = {id};")).collect();
     site.source.sql(&updates);
     let running = site.spawn(site.replicate(&[&TRANSACTION[..], &["--appliers", "4"]].concat()));
-    wait_until("all to be executed", || {
-        // InnoDB makes another answer only if nobody has asked for 100 ms.
-        sleep(Duration::from_millis(400));
-        open_transactions(&site) >= 100
-    });
+    wait_until_innodb_shows("all to be executed", || open_transactions(&site) >= 100);
     assert_eq!(site.replica.sql("SELECT SUM(v) FROM d.t"), "0");
     let status = site.status();
     let jobs: Vec<&Value> =
@@ -273,8 +270,7 @@ fn long_one_is_executed_beside_short_ones() {
              UPDATE d.t SET v = 2 WHERE id = 1; DELETE FROM d.long WHERE id <= 100",
         );
         let running = site.spawn(site.replicate(&[&TRANSACTION[..], &ONE].concat()));
-        wait_until("the long one", || {
-            sleep(Duration::from_millis(200));
+        wait_until_innodb_shows("the long one", || {
             site.replica.sql("SELECT MAX(trx_rows_modified) FROM information_schema.INNODB_TRX") == "200"
         });
         assert_eq!(site.replica.sql("SELECT COUNT(*), (SELECT SUM(v) FROM d.t) FROM d.long"), "0\t0");
@@ -301,10 +297,7 @@ fn many_long_ones_among_short_ones_end() {
         };
         site.source.sql(&(1..=80).map(pair).collect::<String>());
         let running = site.spawn(site.replicate(&[&TRANSACTION[..], &ONE].concat()));
-        wait_until("some long ones", || {
-            sleep(Duration::from_millis(200));
-            open_transactions(&site) >= 8
-        });
+        wait_until_innodb_shows("some long ones", || open_transactions(&site) >= 8);
         sleep(Duration::from_secs(1));
         assert_eq!(open_transactions(&site), 8);
         other.sql("ROLLBACK");
@@ -349,7 +342,7 @@ fn transactions_ahead_of_others_are_applied_once() {
 }
 
 /// A later transaction holds a gap of a unique index that an earlier one needs. It is rolled back, and comes again.
-fn lock_of_a_later_one(kind: Kind, order: &[&str]) {
+fn lock_of_a_later_one(kind: Kind, order: &[&str], is_watched: bool) {
     let site = Site::of(kind);
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL); INSERT INTO d.t VALUES (1, 0); \
@@ -366,9 +359,20 @@ fn lock_of_a_later_one(kind: Kind, order: &[&str]) {
         .sql("BEGIN; UPDATE d.t SET v = 1; INSERT INTO d.u VALUES (5, 15); COMMIT; INSERT INTO d.u VALUES (6, 20)");
     let began = Instant::now();
     let running = site.spawn(site.replicate(&[&TRANSACTION[..], order].concat()));
-    sleep(Duration::from_millis(1500));
-    other.sql("ROLLBACK");
-    site.wait_applied();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut watching = Session::open(&site.replica);
+            while is_watched && !is_over.load(Ordering::Acquire) {
+                watching.sql("SELECT COUNT(*) FROM information_schema.INNODB_TRX");
+                sleep(Duration::from_millis(20));
+            }
+        });
+        sleep(Duration::from_millis(1500));
+        other.sql("ROLLBACK");
+        site.wait_applied();
+        is_over.store(true, Ordering::Release);
+    });
     // Nobody has waited for the server to give up.
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     running.terminate();
@@ -380,8 +384,16 @@ fn lock_of_a_later_one(kind: Kind, order: &[&str]) {
 fn later_transaction_gives_way_to_an_earlier_one() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         for order in [&MANY[..], &ONE, &FREE] {
-            lock_of_a_later_one(kind, order);
+            lock_of_a_later_one(kind, order, false);
         }
+    }
+}
+
+/// Somebody asks the replica for its transactions so often that InnoDB's copy of them stays what it was: it shows nobody who waits.
+#[test]
+fn later_transaction_gives_way_though_the_server_shows_no_wait() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        lock_of_a_later_one(kind, &MANY, true);
     }
 }
 
@@ -509,25 +521,27 @@ fn what_cannot_be_rolled_back_keeps_its_gtid_across_kills() {
     }
 }
 
-/// The number of appliers is found out while many transactions wait.
+/// The number of appliers is found out while many transactions wait: more of them where they are applied sooner than it takes to measure.
 #[test]
 fn number_of_appliers_is_found_out() {
     let site = Site::of(Kind::Mariadb);
     table_of_200(&site);
     site.catch_up(&TRANSACTION);
-    let mut sql = String::new();
-    for round in 0..60 {
-        for id in 1..=200 {
-            sql.push_str(&format!("UPDATE d.t SET v = {round} WHERE id = {id};"));
+    for rounds in [60, 240, 960, 3840] {
+        let sql: String = (0..rounds)
+            .flat_map(|round| (1..=200).map(move |id| format!("UPDATE d.t SET v = {round} WHERE id = {id};")))
+            .collect();
+        site.source.sql(&sql);
+        let running = site.spawn(site.replicate(&[&TRANSACTION[..], &FREE, &["--appliers", "auto"]].concat()));
+        site.wait_applied();
+        let status = site.status();
+        running.terminate();
+        site.assert_identical();
+        if status["appliers"].as_str().is_some_and(|appliers| appliers.contains("apply")) {
+            return;
         }
     }
-    site.source.sql(&sql);
-    let running = site.spawn(site.replicate(&[&TRANSACTION[..], &FREE, &["--appliers", "auto"]].concat()));
-    site.wait_applied();
-    let status = site.status();
-    assert!(status["appliers"].as_str().is_some_and(|appliers| appliers.contains("apply")), "{status}");
-    running.terminate();
-    site.assert_identical();
+    panic!("no number of appliers was found out");
 }
 
 /// A replica that would pass over transactions, or refuse them.

@@ -7,7 +7,7 @@ use std::thread::spawn;
 use crate::support::kills::Kills;
 use crate::support::ledger::Ledger;
 use crate::support::session::Session;
-use crate::support::{Kind, Random, Site, wait_until};
+use crate::support::{Kind, Random, Site, wait_until_innodb_shows};
 
 /// Where a program that executes batches in turn is killed.
 pub const POINTS: [&str; 6] =
@@ -164,10 +164,7 @@ fn second_waits_for_its_turn() {
     let running = site.spawn(site.replicate(&options(&["--batch-transactions", "10"])));
     // The first has changed the rows from 1 to 4; of the second's, some may be kept back for nothing.
     let open = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_rows_modified >= 5";
-    wait_until("the second to execute its rows", || {
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        site.replica.sql(open) == "1"
-    });
+    wait_until_innodb_shows("the second to execute its rows", || site.replica.sql(open) == "1");
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.account WHERE balance = 7"), "0");
     other.sql("ROLLBACK");
     site.wait_applied();

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::session::Session;
-use crate::support::{Kind, Site, wait_until};
+use crate::support::{Kind, Site, wait_until, wait_until_innodb_shows};
 
 fn shard<'a>(appliers: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--consistency", "shard", "--appliers", appliers], more].concat()
@@ -74,10 +74,7 @@ fn table_that_is_divided_otherwise_waits_for_all_before() {
         let running = site.spawn(site.replicate(&shard("2", &[])));
         // A batch of its own: one that has opened the other table would keep it from being altered.
         let waiting = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
-        wait_until("an applier to wait", || {
-            sleep(Duration::from_millis(200));
-            site.replica.sql(waiting) != "0"
-        });
+        wait_until_innodb_shows("an applier to wait", || site.replica.sql(waiting) != "0");
         site.source.sql("UPDATE d.t SET v = 1");
         wait_until("one of them", || count(&site, "t", 1) != "0");
         site.replica.sql("ALTER TABLE d.t ADD UNIQUE KEY (u)");

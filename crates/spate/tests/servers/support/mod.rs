@@ -30,11 +30,22 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 ///
 /// # Panics
 /// If it does not within [`PATIENCE`].
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
+    wait(what, LOOK_EVERY, condition);
+}
+
+/// As [`wait_until`], for what `information_schema.INNODB_TRX` shows: InnoDB answers from a copy, which it makes again only if nobody has asked
+/// for 100 ms.
+pub fn wait_until_innodb_shows(what: &str, condition: impl FnMut() -> bool) {
+    const LOOK_EVERY: Duration = Duration::from_millis(200);
+    wait(what, LOOK_EVERY, condition);
+}
+
+fn wait(what: &str, look_every: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for: {what}");
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(look_every);
     }
 }
