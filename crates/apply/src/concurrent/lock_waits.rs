@@ -47,21 +47,22 @@ impl LockWaits<'_> {
             }
             let Some(begun) = self.pool.stalled(PATIENCE) else { continue };
             asked = Some(Instant::now());
-            if oldest != begun.keys().next().copied() {
-                oldest = begun.keys().next().copied();
-                blind_patience = BLIND_PATIENCE;
+            let first = begun.keys().next().copied();
+            if oldest != first {
+                (oldest, blind_patience) = (first, BLIND_PATIENCE);
             }
-            let answer = self.in_the_way(&mut asking, &begun);
-            if let Ok(InTheWay::Jobs(jobs)) = &answer {
-                self.pool.unwant(jobs);
-            }
-            if answer.is_err() {
-                asking = None;
-            }
-            let patience = match answer {
+            let patience = match self.in_the_way(&mut asking, &begun) {
                 Ok(InTheWay::NobodyWaits) => continue,
                 Ok(InTheWay::Others) => blind_patience * EXPLAINED,
-                Ok(InTheWay::Jobs(_) | InTheWay::Unknown) | Err(_) => blind_patience,
+                Ok(InTheWay::Unknown) => blind_patience,
+                Ok(InTheWay::Jobs(jobs)) => {
+                    self.pool.unwant(&jobs);
+                    blind_patience
+                }
+                Err(_) => {
+                    asking = None;
+                    blind_patience
+                }
             };
             if self.pool.stalled(patience).is_some() {
                 self.pool.unwant(&begun.keys().copied().collect());
