@@ -269,6 +269,6 @@ fn wait_until_ready(node: &Sandbox, size: usize) -> Result<()> {
 
 /// Whether a node is ready, and how many members it knows.
 fn state_of(node: &Sandbox) -> Result<(String, String)> {
-    let mut session = node.connect()?;
+    let mut session = node.connect_while_starting()?;
     Ok((session.status_text("wsrep_ready")?, session.status_text("wsrep_cluster_size")?))
 }

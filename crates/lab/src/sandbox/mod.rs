@@ -31,6 +31,8 @@ use crate::{Error, Result};
 
 /// Time limit of a start, which may replay the redo log.
 const START_LIMIT: Duration = Duration::from_secs(120);
+/// Time limit of one question to a server that starts. A node that joins its cluster meanwhile can lose a question, and never answers it.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of a clean stop, which writes the whole buffer pool.
 const STOP_LIMIT: Duration = Duration::from_secs(300);
 /// Attempts to find a port that no other program takes before the server binds it.
@@ -147,6 +149,14 @@ impl Sandbox {
     pub fn connect_to_look(&self) -> Result<Session> {
         const LIMIT: Duration = Duration::from_secs(30);
         Session::open_within(&self.socket, &self.name(), Some(LIMIT))
+    }
+
+    /// A new connection as root to a server that may not answer yet: who asks it asks again on a new one.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn connect_while_starting(&self) -> Result<Session> {
+        Session::open_within(&self.socket, &self.name(), Some(ANSWER_LIMIT))
     }
 
     /// Creates the account for TCP, with all privileges, and does not log it.
@@ -313,7 +323,7 @@ impl Sandbox {
 
     /// True if this server answers, and not one that was at its place before.
     fn answers(&self) -> bool {
-        let port = self.connect().and_then(|mut session| session.value::<u16>("SELECT @@GLOBAL.port"));
+        let port = self.connect_while_starting().and_then(|mut session| session.value::<u16>("SELECT @@GLOBAL.port"));
         port.is_ok_and(|port| port == self.port)
     }
 
@@ -369,4 +379,24 @@ pub fn tail_of(path: &Path) -> String {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     read().unwrap_or_else(|error| format!("({} cannot be read: {error})", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn server_that_loses_a_question_does_not_answer_within_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        // Who connects is taken, and hears nothing.
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let process = ProcessIdentity::own().unwrap();
+        let binaries = ServerBinaries::for_tests();
+        let sandbox = Sandbox::attach(&binaries, directory.path(), &socket, 1, process).unwrap();
+        let asked = Instant::now();
+        assert!(!sandbox.answers());
+        assert!((ANSWER_LIMIT..ANSWER_LIMIT * 4).contains(&asked.elapsed()), "{:?}", asked.elapsed());
+    }
 }
