@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 
-use super::machine::{ProcessorTime, calibrate_milliseconds, flush_milliseconds};
+use super::machine::{ProcessorTime, calibrate_milliseconds, flush_milliseconds, message_milliseconds};
 use super::plan::{Compared, Setting, Size, Task, tasks};
 use super::result::{Labels, Measured, Run, values};
 use super::steadiness::Steadiness;
@@ -17,12 +17,16 @@ use crate::{Error, Result};
 
 /// The name of the metric that tells how fast the machine's processors were.
 pub const CALIBRATION: &str = "machine_calibration_ms";
+/// The name of the metric that tells how fast they woke each other.
+pub const MESSAGE_CALIBRATION: &str = "message_calibration_ms";
 /// The name of the metric that tells how fast its disk was.
 pub const DISK_CALIBRATION: &str = "disk_calibration_ms";
 /// The name of the metric that tells how much of the processors' time others had.
 const STOLEN: &str = "machine_stolen_percent";
 /// A computation that takes so many times as long as usual is slow; …
 const SLOW: f64 = 1.25;
+/// … so are messages, whose time is either about the same or half as long again; …
+const SLOW_MESSAGES: f64 = 1.15;
 /// … writes, which vary more, are if they take so many times as long.
 const SLOW_DISK: f64 = 2.0;
 
@@ -71,9 +75,14 @@ pub trait Stage {
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
 pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
     let looks = |name: &str| values(store.runs(), name);
+    // A tiny experiment is over in minutes.
+    let patience = Duration::from_secs(bench.size.of(30, 300, 300));
+    let messages = message_milliseconds;
+    let flushes = || flush_milliseconds(directory);
     let machine = [
-        (CALIBRATION, Steadiness::new(calibrate_milliseconds, SLOW, looks(CALIBRATION))),
-        (DISK_CALIBRATION, Steadiness::new(|| flush_milliseconds(directory), SLOW_DISK, looks(DISK_CALIBRATION))),
+        (CALIBRATION, Steadiness::new(calibrate_milliseconds, SLOW, patience, looks(CALIBRATION))),
+        (MESSAGE_CALIBRATION, Steadiness::new(messages, SLOW_MESSAGES, patience, looks(MESSAGE_CALIBRATION))),
+        (DISK_CALIBRATION, Steadiness::new(flushes, SLOW_DISK, patience, looks(DISK_CALIBRATION))),
     ];
     run_on(experiment, bench, store, directory, machine)
 }
@@ -83,7 +92,7 @@ fn run_on(
     bench: Bench<'_>,
     store: &mut Store,
     directory: &Path,
-    mut machine: [(&str, Steadiness<'_>); 2],
+    mut machine: [(&str, Steadiness<'_>); 3],
 ) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
@@ -367,7 +376,7 @@ mod tests {
                 bench,
                 &mut store,
                 work.path(),
-                [(CALIBRATION, steady()), (DISK_CALIBRATION, steady())],
+                [CALIBRATION, MESSAGE_CALIBRATION, DISK_CALIBRATION].map(|name| (name, steady())),
             );
             (came, store.result(true))
         };

@@ -1,11 +1,15 @@
 //! The machine on which something was measured, and how fast it is at the moment.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use super::statistics::median;
 use crate::process::processor_ticks;
 use crate::workload::machine_memory_mib;
 
@@ -112,6 +116,55 @@ pub fn calibrate_milliseconds() -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
+/// How long a fixed number of messages between threads takes now, in milliseconds: each wakes a thread on the other of two processors. That is most of what
+/// a server does, and what the host of a virtual machine has a part in: it can take half as long again while a computation takes no longer than before.
+pub fn message_milliseconds() -> f64 {
+    const PAIRS: usize = 8;
+    const MESSAGES: usize = 1_000;
+    const TIMES: usize = 5;
+    let places = two_processors();
+    let exchange = |mut stream: UnixStream, place: usize, begins: bool| -> std::io::Result<()> {
+        if let Some(places) = places {
+            // Wherever it runs, messages are exchanged.
+            let _as_it_was = sched_setaffinity(None, &places[place]);
+        }
+        let mut message = [0; 64];
+        for _ in 0..MESSAGES {
+            if begins {
+                stream.write_all(&message)?;
+            }
+            stream.read_exact(&mut message)?;
+            if !begins {
+                stream.write_all(&message)?;
+            }
+        }
+        Ok(())
+    };
+    let once = |_| {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            for pair in 0..PAIRS {
+                let Ok((one, other)) = UnixStream::pair() else { continue };
+                scope.spawn(move || exchange(one, pair % 2, true));
+                scope.spawn(move || exchange(other, (pair + 1) % 2, false));
+            }
+        });
+        begun.elapsed().as_secs_f64() * 1e3
+    };
+    median(&(0..TIMES).map(once).collect::<Vec<f64>>()).unwrap_or_default()
+}
+
+/// The first two processors that this program may use, each for itself; `None` if there is only one.
+fn two_processors() -> Option<[CpuSet; 2]> {
+    let all = sched_getaffinity(None).ok()?;
+    let mut each = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).map(|processor| {
+        let mut one = CpuSet::new();
+        one.set(processor);
+        one
+    });
+    Some([each.next()?, each.next()?])
+}
+
 /// How long a fixed number of small writes takes now in `directory`, each of which waits until it is on disk, in milliseconds.
 pub fn flush_milliseconds(directory: &Path) -> f64 {
     const WRITES: u64 = 32;
@@ -146,6 +199,16 @@ mod tests {
         assert!(machine.is_same(&Machine { memory_mib: 23_990, ..machine.clone() }));
         assert!(!machine.is_same(&Machine { memory_mib: 20_000, ..machine.clone() }));
         assert!(!machine.is_same(&Machine { processors: 4, ..machine.clone() }));
+    }
+
+    #[test]
+    fn messages_are_timed_and_this_thread_stays_where_it_may_be() {
+        let before = sched_getaffinity(None).unwrap();
+        assert!(message_milliseconds() > 1.0);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+        if let Some([one, other]) = two_processors() {
+            assert!(one != other && one.count() == 1 && other.count() == 1);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use clap::Args;
 use spate_page::{document, raw_figures};
 
 use super::blocks::{Block, Graph, to_html, to_markdown};
-use super::driver::{CALIBRATION, DISK_CALIBRATION};
+use super::driver::{CALIBRATION, DISK_CALIBRATION, MESSAGE_CALIBRATION};
 use super::result::{ExperimentResult, Run, cell_name, values};
 use super::selection::{Selection, by_numbers};
 use super::statistics::{median, spread};
@@ -220,6 +220,7 @@ fn circumstances(result: &ExperimentResult) -> Vec<Block> {
         ("System", format!("{}, kernel {}", machine.system, machine.kernel)),
         ("File system", machine.file_system.clone()),
         ("A fixed computation takes", speed(CALIBRATION)),
+        ("Fixed messages between processors take", speed(MESSAGE_CALIBRATION)),
         ("Fixed writes to the disk take", speed(DISK_CALIBRATION)),
         ("Repetitions", header.repetitions.to_string()),
         ("Seed of the order", header.seed.to_string()),

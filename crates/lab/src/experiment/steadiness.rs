@@ -1,14 +1,14 @@
 //! Whether the machine is as fast as it was a moment ago: a virtual machine's processors and disk are shared with others, who come and go.
 //!
-//! There are two yardsticks: a fixed computation, and writes that wait for the disk. What is measured while others are busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of
+//! There are three yardsticks: a fixed computation, messages between processors, and writes that wait for the disk. What is measured while others are busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of
 //! the measurement before still do behind it comes to its end meanwhile. A machine that stays slower is as usual after a while: then the report tells
 //! how much it changed. (A look behind a measurement would say more of those servers than of others.)
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::statistics::median;
 
-/// The latest looks, by which it is known what is usual: a machine that stays slower is waited for while half of them come.
+/// The speeds with which the latest measurements began, by which it is known what is usual.
 const LOOKS: usize = 15;
 /// With fewer, nothing is known.
 const LOOKS_MIN: usize = 3;
@@ -21,41 +21,53 @@ pub(super) struct Steadiness<'c> {
     /// What takes so many times as long as usual is slow: others are busy.
     slow: f64,
     pause: Duration,
-    /// The latest looks, in milliseconds.
+    /// A machine that is slow for so long is as usual.
+    patience: Duration,
+    /// What a measurement began with, in milliseconds, the latest last.
     looks: Vec<f64>,
 }
 
 impl<'c> Steadiness<'c> {
-    /// `yardstick` returns the milliseconds that it has taken, `slow` times as long as usual is slow; `looks` are those of before an interruption.
-    pub(super) fn new(yardstick: impl FnMut() -> f64 + 'c, slow: f64, looks: Vec<f64>) -> Steadiness<'c> {
-        Steadiness { yardstick: Box::new(yardstick), slow, pause: PAUSE, looks }
+    /// `yardstick` returns the milliseconds that it has taken, `slow` times as long as usual is slow, for which is waited with `patience`; `looks` are those of before
+    /// an interruption.
+    pub(super) fn new(
+        yardstick: impl FnMut() -> f64 + 'c,
+        slow: f64,
+        patience: Duration,
+        looks: Vec<f64>,
+    ) -> Steadiness<'c> {
+        Steadiness { yardstick: Box::new(yardstick), slow, pause: PAUSE, patience, looks }
     }
 
-    /// How long the yardstick takes now, and whether that is slow.
-    fn look(&mut self) -> (f64, bool) {
-        let took = (self.yardstick)();
+    /// How long the yardstick takes, after the machine has become as fast as usual, or its speed the usual one.
+    pub(super) fn settle(&mut self, tell: impl Fn()) -> f64 {
         self.looks.drain(..self.looks.len().saturating_sub(LOOKS));
         let usual = median(&self.looks).filter(|_| self.looks.len() >= LOOKS_MIN);
-        self.looks.push(took);
-        (took, usual.is_some_and(|usual| took > usual * self.slow))
-    }
-
-    /// The same, after the machine has become as fast as usual, or its speed the usual one.
-    pub(super) fn settle(&mut self, tell: impl Fn()) -> f64 {
-        let (mut took, mut is_slow) = self.look();
-        if is_slow {
+        let is_slow = |took: f64| usual.is_some_and(|usual| took > usual * self.slow);
+        let mut took = (self.yardstick)();
+        let began = Instant::now();
+        if is_slow(took) {
             tell();
         }
-        while is_slow {
+        while is_slow(took) {
+            if began.elapsed() >= self.patience {
+                // The next ones do not wait for what has been.
+                self.looks.clear();
+                self.looks.extend([took; LOOKS_MIN - 1]);
+                break;
+            }
             std::thread::sleep(self.pause);
-            (took, is_slow) = self.look();
+            took = (self.yardstick)();
         }
+        self.looks.push(took);
         took
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Of a machine that is always as fast.
@@ -71,7 +83,8 @@ pub(super) mod tests {
             last = left.next().unwrap_or(last);
             last
         };
-        Steadiness { pause: Duration::ZERO, ..Steadiness::new(yardstick, 1.25, Vec::new()) }
+        let patience = Duration::from_millis(200);
+        Steadiness { pause: Duration::from_millis(1), ..Steadiness::new(yardstick, 1.25, patience, Vec::new()) }
     }
 
     #[test]
@@ -86,18 +99,22 @@ pub(super) mod tests {
     fn a_machine_that_stays_slower_is_as_usual_after_a_while() {
         let mut machine = scripted([vec![50.0; 40], vec![100.0]].concat());
         for _ in 0..40 {
-            assert_eq!(machine.look(), (50.0, false));
+            assert_eq!(machine.settle(|| panic!("as usual")), 50.0);
         }
-        assert_eq!(machine.settle(|| {}), 100.0);
-        assert_eq!(machine.looks.iter().filter(|look| **look == 100.0).count(), LOOKS / 2 + 2);
-        assert_eq!(machine.look(), (100.0, false));
         assert!(machine.looks.len() <= LOOKS + 1);
+        let (began, told) = (Instant::now(), Cell::new(0));
+        assert_eq!(machine.settle(|| told.set(told.get() + 1)), 100.0);
+        assert!(began.elapsed() >= machine.patience);
+        assert_eq!(told.get(), 1);
+        assert_eq!(machine.settle(|| panic!("as usual")), 100.0);
     }
 
     #[test]
     fn the_first_looks_say_nothing() {
-        let mut machine = scripted(vec![50.0, 500.0, 50.0, 80.0]);
-        assert_eq!([machine.look(), machine.look(), machine.look()].map(|look| look.1), [false; 3]);
-        assert_eq!(machine.look(), (80.0, true));
+        let mut machine = scripted(vec![50.0, 500.0, 50.0, 80.0, 60.0]);
+        for expected in [50.0, 500.0, 50.0] {
+            assert_eq!(machine.settle(|| panic!("nothing is known")), expected);
+        }
+        assert_eq!(machine.settle(|| {}), 60.0);
     }
 }

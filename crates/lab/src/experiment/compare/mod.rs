@@ -14,7 +14,7 @@ use serde::Serialize;
 use differences::{Difference, differences};
 use self_check::self_check;
 
-use super::driver::{CALIBRATION, DISK_CALIBRATION};
+use super::driver::{CALIBRATION, DISK_CALIBRATION, MESSAGE_CALIBRATION};
 use super::result::{self, Better, ExperimentResult, Run, better};
 use super::statistics::{self, Cell, Ratio, median};
 use crate::screen::{Screen, table};
@@ -41,7 +41,9 @@ more than the noise, 1 if something did, and 2 if the results cannot be compared
 const SEED: u64 = 1;
 /// The machine is said to have another speed if the same computation takes so much more or less time.
 const SPEED_TOLERANCE: f64 = 0.05;
-/// The disk varies more.
+/// Messages between processors vary more, …
+const MESSAGE_TOLERANCE: f64 = 0.1;
+/// … and the disk still more.
 const DISK_TOLERANCE: f64 = 0.25;
 
 /// Options of `lab compare`.
@@ -71,6 +73,8 @@ pub(crate) fn label(text: &str) -> std::result::Result<(String, String), String>
 pub struct ResultComparison {
     /// How the time of a fixed computation changed: 2 is a machine of half the speed. `None`: it was not measured.
     pub machine: Option<f64>,
+    /// How that of fixed messages between processors did.
+    pub messages: Option<f64>,
     /// How that of fixed writes to the disk did.
     pub disk: Option<f64>,
     /// Each metric that can become worse.
@@ -191,8 +195,8 @@ pub fn compare(
     }
     let yardstick = |result: &ExperimentResult, name: &str| median(&result::values(&result.runs, name));
     let changed = |name: &str| yardstick(before, name).zip(yardstick(after, name)).map(|(a, b)| b / a);
-    let (machine, disk) = (changed(CALIBRATION), changed(DISK_CALIBRATION));
-    let speed = Speed::of(machine, disk);
+    let (machine, messages, disk) = (changed(CALIBRATION), changed(MESSAGE_CALIBRATION), changed(DISK_CALIBRATION));
+    let speed = Speed::of(machine, messages, disk);
     let (cells_before, cells_after) = (values(before, only), values(after, only));
     let mut metrics = Vec::new();
     let names: BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
@@ -246,28 +250,34 @@ pub fn compare(
     let incomplete = [(before, "before"), (after, "after")].into_iter().filter(|(result, _)| !result.complete);
     let incomplete = incomplete.map(|(_, which)| which.to_owned()).collect();
     let differences = differences.iter().map(Difference::in_words).collect();
-    Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete, differences })
+    Ok(ResultComparison { machine, messages, disk, metrics, only_in_one, broken, incomplete, differences })
 }
 
 /// How many times as long what is always the same took after as before, as far as that is more than chance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Speed {
     machine: f64,
+    messages: f64,
     disk: f64,
 }
 
 impl Speed {
-    fn of(machine: Option<f64>, disk: Option<f64>) -> Speed {
+    fn of(machine: Option<f64>, messages: Option<f64>, disk: Option<f64>) -> Speed {
         let beyond = |change: Option<f64>, tolerance: f64| {
             change.filter(|change| (change - 1.0).abs() > tolerance).unwrap_or(1.0)
         };
-        Speed { machine: beyond(machine, SPEED_TOLERANCE), disk: beyond(disk, DISK_TOLERANCE) }
+        Speed {
+            machine: beyond(machine, SPEED_TOLERANCE),
+            messages: beyond(messages, MESSAGE_TOLERANCE),
+            disk: beyond(disk, DISK_TOLERANCE),
+        }
     }
 
-    /// A ratio with what the machine explains of it: memory does not depend on how fast that is, nor processor time on the disk.
+    /// A ratio with what the machine explains of it: how much memory is used does not depend on how fast that is, nor processor time on the disk.
     fn explains(self, metric: &str, good: Better, ratio: &Ratio) -> Ratio {
         let disk = if metric.ends_with("_cpu_seconds") { 1.0 } else { self.disk };
-        let (slower, faster) = (self.machine.max(disk).max(1.0), self.machine.min(disk).min(1.0));
+        let speeds = [self.machine, self.messages, disk, 1.0];
+        let (slower, faster) = (speeds.into_iter().fold(1.0, f64::max), speeds.into_iter().fold(1.0, f64::min));
         match good {
             _ if metric == "spate_peak_mib" => *ratio,
             Better::Lower => Ratio { least: ratio.least / slower, most: ratio.most / faster, ..*ratio },
@@ -394,6 +404,11 @@ impl ResultComparison {
                  much at most is within the noise."
             );
         }
+        if let Some(messages) = self.messages.filter(|messages| (messages - 1.0).abs() > MESSAGE_TOLERANCE) {
+            text += &format!(
+                "\nThe processors did not wake each other as fast: fixed messages took {messages:.2} times as long after as before. What differs by as much at most is within the noise."
+            );
+        }
         if let Some(disk) = self.disk.filter(|disk| (disk - 1.0).abs() > DISK_TOLERANCE) {
             text += &format!(
                 "\nThe disk was not the same: fixed writes took {disk:.2} times as long after as before. What differs by as much at most is within the noise."
@@ -499,7 +514,10 @@ mod tests {
         after.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, 50.0));
         before.runs.iter_mut().for_each(|run| run.measured.metric(DISK_CALIBRATION, 10.0));
         after.runs.iter_mut().for_each(|run| run.measured.metric(DISK_CALIBRATION, 30.0));
+        before.runs.iter_mut().for_each(|run| run.measured.metric(MESSAGE_CALIBRATION, 80.0));
+        after.runs.iter_mut().for_each(|run| run.measured.metric(MESSAGE_CALIBRATION, 100.0));
         let summary = compare(&before, &after, &[]).unwrap().summary();
+        assert!(summary.contains("fixed messages took 1.25 times"), "{summary}");
         assert!(
             summary.contains("2.50 times as long") && summary.contains("fixed writes took 3.00 times"),
             "{summary}"
@@ -518,7 +536,11 @@ mod tests {
         assert!(compare(&at(1.0, 20.0), &at(1.6, 25.0), &[]).unwrap().is_worse());
         assert!(!compare(&at(1.2, 25.0), &at(1.0, 20.0), &[]).unwrap().is_worse());
         let ratio = Ratio { ratio: 1.2, least: 1.1, most: 1.3 };
-        let slow_disk = Speed::of(Some(1.01), Some(1.5));
+        let slow_messages = Speed::of(Some(1.01), Some(1.5), None);
+        for metric in ["seconds", "spate_cpu_seconds"] {
+            assert!(!slow_messages.explains(metric, Better::Lower, &ratio).is_significant());
+        }
+        let slow_disk = Speed::of(Some(1.01), Some(1.09), Some(1.5));
         assert!(!slow_disk.explains("seconds", Better::Lower, &ratio).is_significant());
         assert_eq!(slow_disk.explains("spate_cpu_seconds", Better::Lower, &ratio), ratio);
         assert_eq!(slow_disk.explains("spate_peak_mib", Better::Lower, &ratio), ratio);
