@@ -263,20 +263,17 @@ struct Speed {
 
 impl Speed {
     fn of(machine: Option<f64>, messages: Option<f64>, disk: Option<f64>) -> Speed {
-        let beyond = |change: Option<f64>, tolerance: f64| {
-            change.filter(|change| (change - 1.0).abs() > tolerance).unwrap_or(1.0)
-        };
         Speed {
-            machine: beyond(machine, SPEED_TOLERANCE),
-            messages: beyond(messages, MESSAGE_TOLERANCE),
-            disk: beyond(disk, DISK_TOLERANCE),
+            machine: beyond(machine, SPEED_TOLERANCE).unwrap_or(1.0),
+            messages: beyond(messages, MESSAGE_TOLERANCE).unwrap_or(1.0),
+            disk: beyond(disk, DISK_TOLERANCE).unwrap_or(1.0),
         }
     }
 
     /// A ratio with what the machine explains of it: how much memory is used does not depend on how fast that is, nor processor time on the disk.
     fn explains(self, metric: &str, good: Better, ratio: &Ratio) -> Ratio {
         let disk = if metric.ends_with("_cpu_seconds") { 1.0 } else { self.disk };
-        let speeds = [self.machine, self.messages, disk, 1.0];
+        let speeds = [self.machine, self.messages, disk];
         let (slower, faster) = (speeds.into_iter().fold(1.0, f64::max), speeds.into_iter().fold(1.0, f64::min));
         match good {
             _ if metric == "spate_peak_mib" => *ratio,
@@ -284,6 +281,11 @@ impl Speed {
             Better::Higher => Ratio { least: ratio.least * faster, most: ratio.most * slower, ..*ratio },
         }
     }
+}
+
+/// A change that is more than chance.
+fn beyond(change: Option<f64>, tolerance: f64) -> Option<f64> {
+    change.filter(|change| (change - 1.0).abs() > tolerance)
 }
 
 /// By metric and cell, what was measured in each repetition.
@@ -398,21 +400,16 @@ impl ResultComparison {
             count(Verdict::Better),
             count(Verdict::Same)
         );
-        if let Some(machine) = self.machine.filter(|machine| (machine - 1.0).abs() > SPEED_TOLERANCE) {
-            text += &format!(
-                "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by as \
-                 much at most is within the noise."
-            );
-        }
-        if let Some(messages) = self.messages.filter(|messages| (messages - 1.0).abs() > MESSAGE_TOLERANCE) {
-            text += &format!(
-                "\nThe processors did not wake each other as fast: fixed messages took {messages:.2} times as long after as before. What differs by as much at most is within the noise."
-            );
-        }
-        if let Some(disk) = self.disk.filter(|disk| (disk - 1.0).abs() > DISK_TOLERANCE) {
-            text += &format!(
-                "\nThe disk was not the same: fixed writes took {disk:.2} times as long after as before. What differs by as much at most is within the noise."
-            );
+        for (change, tolerance, what) in [
+            (self.machine, SPEED_TOLERANCE, "The machine itself was not the same: a fixed computation"),
+            (self.messages, MESSAGE_TOLERANCE, "The processors did not wake each other as fast: fixed messages"),
+            (self.disk, DISK_TOLERANCE, "The disk was not the same: fixed writes"),
+        ] {
+            if let Some(change) = beyond(change, tolerance) {
+                text += &format!(
+                    "\n{what} took {change:.2} times as long after as before. What differs by as much at most is within the noise."
+                );
+            }
         }
         if !self.broken.is_empty() {
             text += &format!("\nWORSE: more runs fail, come to other rows, or do nothing: {}", self.broken.join("; "));
