@@ -22,6 +22,7 @@ use crate::plan::SessionPlan;
 use crate::unfinished::{DefinitionChange, UnfinishedDefinitions};
 use spate_connection::ServerVersion;
 use spate_replica::checkpoint::Checkpoint;
+use spate_replica::exclusions::Exclusion;
 use spate_replica::journal::IntentKind;
 use spate_replica::sharding::Uneven;
 use spate_replica::status::Status;
@@ -258,7 +259,9 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let excluded = self.given.plan.exclusions.of(gtid, event.header.server_id);
         self.look_for_others()?;
         let passed = self.given.uneven.map(|uneven| uneven.passed(&self.open.checkpoint));
-        if excluded.is_some() && passed.as_ref().is_some_and(Option::is_some) {
+        // What an earlier session has applied ahead of others is whole: it was left out for all appliers.
+        let would_be_half = excluded.is_some_and(|why| why != Exclusion::Applied);
+        if would_be_half && passed.as_ref().is_some_and(Option::is_some) {
             return Err(left_out_in_part(event, gtid).into());
         }
         let is_level = self.pass_over(passed);

@@ -178,6 +178,30 @@ fn appliers_go_on_while_one_waits() {
     }
 }
 
+/// Transactions that were committed ahead of others, and then lie where some appliers are and others are not, are neither refused nor applied again.
+#[test]
+fn transactions_applied_ahead_may_lie_where_appliers_are_uneven() {
+    for (kind, next) in [(Kind::Mariadb, options("3", &[])), (Kind::Mysql, vec!["--start", "earliest"])] {
+        let site = prepared(kind);
+        let mut other = lock(&site, "SELECT id FROM d.account WHERE id = 1");
+        site.source.sql("INSERT INTO e.trail VALUES (1, 1)");
+        update_accounts(&site, 1..=100);
+        let number = |sql: &str| site.replica.sql(sql).parse::<u64>().unwrap();
+        let free = ["--start", "earliest", "--consistency", "transaction", "--commit-order", "free", "--appliers", "4"];
+        let running = site.spawn(site.replicate(&free));
+        wait_until("those ahead", || number("SELECT SUM(balance) FROM d.account") > 40);
+        running.kill();
+        site.source.sql("UPDATE d.account SET balance = balance + 1 WHERE id > 1");
+        let running = site.spawn(site.replicate(&options("4", &[])));
+        wait_until("the other three", || number("SELECT COUNT(*) FROM d.account WHERE balance = 2") > 40);
+        wait_until("their places", || number("SELECT COUNT(*) FROM spate.checkpoint") > 1);
+        running.kill();
+        other.sql("ROLLBACK");
+        site.catch_up(&next).assert_says(&["interrupted at different positions"]);
+        site.assert_identical();
+    }
+}
+
 /// What another version has divided is left to it.
 #[test]
 fn spread_of_another_version_is_refused() {
