@@ -2,8 +2,9 @@
 //!
 //! Only while a refused batch is applied row by row, one statement in flight, inside the transaction that then commits with
 //! its checkpoint. All of it goes through replayed row events (or, in the SQL dialect, statements for tables without triggers),
-//! which fire no trigger and, with checks off, follow no foreign key; only rows that hold another row's unique value are removed with SQL. They are found by comparing the table with a
-//! scratch table of the same definition that holds the source's row: the server compares, with its own collations.
+//! which fire no trigger and, with checks off, follow no foreign key; only rows that hold another row's unique value are removed with SQL. They are
+//! found by comparing the table with a scratch table of the same definition that holds the source's row: the server compares, with its own
+//! collations.
 
 use std::collections::HashMap;
 

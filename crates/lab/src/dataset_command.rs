@@ -311,9 +311,9 @@ fn unpack(input: File, to: &Path, mut room: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Has a server look into imported data: its rows are those that the manifest says, no trigger, routine or event is in it, no other engine or plugin, and nobody else has an account.
-/// (The server has read it by then.) The
-/// password is drawn again: the one before is known where the data set comes from.
+/// Has a server look into imported data: its rows are those that the manifest says, no trigger, routine or event is in it, no other engine or plugin,
+/// and nobody else has an account. (The server has read it by then.) The password is drawn again: the one before is known where the data set comes
+/// from.
 fn look_into(facts: DataSetFacts, unpacked: &Path, bad: &dyn Fn(String) -> Error) -> Result<DataSetFacts> {
     let manifest = &facts.manifest;
     let binaries = manifest.server.parse::<ServerVersion>()?.resolve()?;

@@ -389,7 +389,8 @@ fn write_until_lost(socket: &Path, round: u32, next_row: &AtomicU64) -> Vec<u64>
     }
 }
 
-/// Options of a server that may be either; the first source is told to wait by [`Servers::begin`], the others when they are promoted: a source that waits for one replica before a commit is visible, for as long as it takes.
+/// Options of a server that may be either; the first source is told to wait by [`Servers::begin`], the others when they are promoted: a source that
+/// waits for one replica before a commit is visible, for as long as it takes.
 fn with_semi_sync(vendor: Vendor, options: ServerOptions) -> ServerOptions {
     const TIMEOUT_MILLISECONDS: u32 = 3_600_000;
     match vendor {

@@ -6,7 +6,8 @@
 //! - [`process`], [`sql`], [`position`]: the server's state, from the kernel and from the server itself;
 //! - [`home`]: the laboratory's directory; [`sandbox_registry`]: servers that outlive a command;
 //! - [`loads`]: loads that no program of others has;
-//! - [`workload`], [`dataset`] (`lab dataset`), `buffer_pool`, [`backlog`], [`binlog_count`], [`binlog_format`]: the changes of a source while its replica was down;
+//! - [`workload`], [`dataset`] (`lab dataset`), `buffer_pool`, [`backlog`], [`binlog_count`], [`binlog_format`]: the changes of a source while its
+//!   replica was down;
 //! - [`contender`], [`native`], [`spate_program`]: the programs that catch up;
 //! - [`course`], [`lag_samples`], [`race`], [`comparison`], [`results`], [`report`](mod@report): a backlog and the conditions for contenders, how far they are behind meanwhile, the race over
 //!   it, the comparison of its tables, its result and its page;

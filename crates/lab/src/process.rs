@@ -127,8 +127,8 @@ fn parse_peak_resident(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// What the time of all processors together was used for, in ticks since the machine began, from the text of `/proc/stat`: user, nice, system, idle, waiting for
-/// the disk, interrupts and soft interrupts, and what was stolen by other guests of the host. Guests of this machine are within user.
+/// What the time of all processors together was used for, in ticks since the machine began, from the text of `/proc/stat`: user, nice, system, idle,
+/// waiting for the disk, interrupts and soft interrupts, and what was stolen by other guests of the host. Guests of this machine are within user.
 pub(crate) fn processor_ticks(stat: &str) -> Option<[u64; 8]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();

@@ -401,8 +401,8 @@ pub struct Handback {
 /// Lets the server's own replication go on where Spate has ended. Nobody may be applying meanwhile.
 ///
 /// # Errors
-/// [`spate_replica::Error::Locked`] while a Spate applies; [`spate_replica::Error::Unsuitable`] if it runs already, or does not begin; a missing privilege names the
-/// GRANT.
+/// [`spate_replica::Error::Locked`] while a Spate applies; [`spate_replica::Error::Unsuitable`] if it runs already, or does not begin; a missing
+/// privilege names the GRANT.
 pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
     let channel = native::look(&mut connection, name)?;

@@ -8,8 +8,8 @@
 //! LEFT JOIN t AS b0 FORCE INDEX (k) ON b0.k = r.k AND b0.id = r.id LEFT JOIN t AS c0 FORCE INDEX (k) ON c0.k = 5 AND c0.id = r.id
 //! WHERE a.id = 7
 //! ```
-//! Of an INSERT of literals, the places of its rows are looked up. Everything else is left alone: what calls a function, reads a variable or another table, or does not say which rows it takes by an
-//! index. A view is refused by the server, which knows no index of one.
+//! Of an INSERT of literals, the places of its rows are looked up. Everything else is left alone: what calls a function, reads a variable or another
+//! table, or does not say which rows it takes by an index. A view is refused by the server, which knows no index of one.
 
 use std::fmt::Write;
 

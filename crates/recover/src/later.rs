@@ -1,8 +1,8 @@
 //! Which transactions behind a mistake touch the same rows: what a person must look at before the mistake alone is undone.
 //!
-//! Rows are known by the bytes of their primary key, as the row images have them. What cannot be compared so is told apart, since it may touch them: statements and
-//! definitions, and of the mistake's tables and those that foreign keys connect with them, rows without a primary key, rows behind a definition, and rows that an
-//! engine may have changed by itself.
+//! Rows are known by the bytes of their primary key, as the row images have them. What cannot be compared so is told apart, since it may touch them:
+//! statements and definitions, and of the mistake's tables and those that foreign keys connect with them, rows without a primary key, rows behind a
+//! definition, and rows that an engine may have changed by itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

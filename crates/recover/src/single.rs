@@ -1,7 +1,7 @@
 //! Copies single tables from the recovered server to one that is in use, beside what is there.
 //!
-//! Each is made under its new name, filled, and compared value by value; one that was not copied as a whole is dropped again. Values travel as bytes: no character
-//! set and no number is converted.
+//! Each is made under its new name, filled, and compared value by value; one that was not copied as a whole is dropped again. Values travel as bytes:
+//! no character set and no number is converted.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;

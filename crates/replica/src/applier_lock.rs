@@ -163,8 +163,9 @@ impl Role {
     }
 }
 
-/// Waits until no session is left that an earlier applier has made known. One that is at nothing, or at rows that can be rolled back, is ended; what another is at may be such
-/// that half of it stays. (The server gives the same ids after a restart: only sessions of that applier's account, and of this one, count.)
+/// Waits until no session is left that an earlier applier has made known. One that is at nothing, or at rows that can be rolled back, is ended; what
+/// another is at may be such that half of it stays. (The server gives the same ids after a restart: only sessions of that applier's account, and of
+/// this one, count.)
 ///
 /// # Errors
 /// [`Error::Locked`] if one does not end; [`Error::Privilege`] if this account may not see those of another; any error of the connection.

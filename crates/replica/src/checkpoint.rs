@@ -118,8 +118,8 @@ impl Checkpoint {
         self.update_sql_of(APPLIER, from)
     }
 
-    /// The same as a row of a transaction's own statement: the server has none to parse for it. It does not look where the row is. `None`: the values are too long
-    /// for it.
+    /// The same as a row of a transaction's own statement: the server has none to parse for it. It does not look where the row is. `None`: the values
+    /// are too long for it.
     pub fn update_row(&self) -> Option<OwnUpdate> {
         const NO_NULLS: u8 = 0;
         const COLUMNS: usize = 6;

@@ -1,6 +1,7 @@
 //! The privileges that a server gives to the account that creates a routine: EXECUTE and ALTER ROUTINE, if it lacks them (`automatic_sp_privileges`).
 //!
-//! The servers' own appliers give them to the account that they take for the creator. In a session like Spate's, a server looks whether Spate's account has them.
+//! The servers' own appliers give them to the account that they take for the creator. In a session like Spate's, a server looks whether Spate's
+//! account has them.
 
 use spate_schedule::Statement;
 use spate_schedule::needs::{CreatedRoutine, Creator, Untold, created_routine};

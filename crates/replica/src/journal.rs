@@ -225,8 +225,8 @@ impl Intent {
         }
     }
 
-    /// The fingerprint of one that [`Intent::is_of_definitions_only`], if it stays until the definitions before this one and all rows are in effect, as far as those do not concern the same
-    /// names.
+    /// The fingerprint of one that [`Intent::is_of_definitions_only`], if it stays until the definitions before this one and all rows are in effect,
+    /// as far as those do not concern the same names.
     ///
     /// # Errors
     /// Any error of the connection.
@@ -316,8 +316,8 @@ impl Intent {
         Ok(!objects.is_empty())
     }
 
-    /// False if it was to create or rename a table or sequence that cannot be read, or a view is in its place. A server that is killed while it executes that may come
-    /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
+    /// False if it was to create or rename a table or sequence that cannot be read, or a view is in its place. A server that is killed while it
+    /// executes that may come back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
     fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
         /// What a hint for an index gets of a view.
         const NO_SUCH_INDEX: u16 = 1176;

@@ -9,7 +9,8 @@
 //! - [`native`]: its own replication;
 //! - [`privileges`], [`creator`]: privileges of accounts;
 //! - [`dialect`], [`choice`], [`translate`]: sessions, statements of the source, and those for servers of another vendor;
-//! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and ends, and transactions that it leaves out.
+//! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and
+//!   ends, and transactions that it leaves out.
 
 pub mod applier_lock;
 pub mod asking;

@@ -44,8 +44,8 @@ pub(crate) struct LoadArguments {
     /// Memory to stay within
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub(crate) memory: u64,
-    /// What to do with a record whose key is there: reject it, ignore it, or let it replace the other. But for reject, one connection loads, so that the order of
-    /// the files decides
+    /// What to do with a record whose key is there: reject it, ignore it, or let it replace the other. But for reject, one connection loads, so that
+    /// the order of the files decides
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = DuplicatesArgument::Reject)]
     pub(crate) duplicates: DuplicatesArgument,
     /// When to make the indexes of new tables that are not unique: before the rows, after them, or as a sample and the sizes suggest

@@ -2,7 +2,8 @@
 //!
 //! The way of a statement:
 //! - `lines`, `general_log`, `slow_log`, `input`: it is read of a log, with its session and its time (`recorded`);
-//! - `reading`, `class`, `set_class`, `functions`, `definitions`: what it may do; `apart`: what it needs of its session; `digest`: what it has in common with others;
+//! - `reading`, `class`, `set_class`, `functions`, `definitions`: what it may do; `apart`: what it needs of its session; `digest`: what it has in
+//!   common with others;
 //! - [`replay`](replay()), `sharing`, `executor`: when and by which connection it is executed;
 //! - `response_lines`: a line for each response; `measure`: what the responses add up to; `samples`: what the server and its disks did meanwhile;
 //! - [`page`](page()): for people; [`compare`](compare()): two replays beside each other.

@@ -1,6 +1,6 @@
-//! A queue from one reader to several connections. It has two halves: takers share one, and the taker that finds it empty takes all of the other, which the reader
-//! has filled meanwhile. So the reader seldom meets a taker, is woken once for a whole half, and nobody is woken who does not sleep: a wake costs as much as a
-//! small statement, and takes a connection from the processor that it shares with the server's thread.
+//! A queue from one reader to several connections. It has two halves: takers share one, and the taker that finds it empty takes all of the other,
+//! which the reader has filled meanwhile. So the reader seldom meets a taker, is woken once for a whole half, and nobody is woken who does not sleep:
+//! a wake costs as much as a small statement, and takes a connection from the processor that it shares with the server's thread.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! How the sessions of a replay read texts. A text is classed only as far as its sessions surely read it the same way.
 //!
-//! Invariant: all sessions have the `sql_mode` of the first, as far as quotes and backslashes go, and a client character set of UTF-8. Each connection sets both,
-//! and no statement is replayed that changes either.
+//! Invariant: all sessions have the `sql_mode` of the first, as far as quotes and backslashes go, and a client character set of UTF-8. Each
+//! connection sets both, and no statement is replayed that changes either.
 
 use spate_connection::{Connection, quote};
 use spate_sql::{Encoding, Lexer, Reading, Servers, Token};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// With the order kept, one applier applies many transactions in a packet, and nothing waits for anything but the server. That is the fastest way where rows are in
-/// memory and there are few processors.
+/// With the order kept, one applier applies many transactions in a packet, and nothing waits for anything but the server. That is the fastest way
+/// where rows are in memory and there are few processors.
 const ONE_AFTER_THE_OTHER: usize = 1;
 
 /// The first number of several that is tried.

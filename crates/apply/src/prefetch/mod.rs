@@ -31,7 +31,8 @@ pub(crate) use reader::Reader;
 /// Chunks that are read before the one that is being executed has its answer. The next must be in memory when it begins.
 const CHUNKS_AHEAD: usize = 2;
 
-/// Chunks that may have been written and not yet applied: a dozen are on their way. Beyond, the applier has answers for none, and more lookups would wait in vain.
+/// Chunks that may have been written and not yet applied: a dozen are on their way. Beyond, the applier has answers for none, and more lookups would
+/// wait in vain.
 const WRITTEN_AHEAD_MAX: u32 = 16;
 
 /// Queries that wait for a reader: those for most chunks that may be on their way to the applier. With their largest size, 8 MiB.

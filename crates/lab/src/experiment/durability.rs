@@ -1,8 +1,8 @@
 //! Parallel replication over what a replica logs, its durability and its number of appliers: the tables that MariaDB's production users
 //! published, over the chain A → B → C → D with the commit groups widened on C.
 //!
-//! D is measured as an *intermediate* source (it logs what it applies), as a replica *with binlog* (which it does not write to), and as a *standard* one without a
-//! binlog; each durable (its binlog and its redo log are flushed with each commit) and relaxed. Four data sets go from bound by the
+//! D is measured as an *intermediate* source (it logs what it applies), as a replica *with binlog* (which it does not write to), and as a *standard*
+//! one without a binlog; each durable (its binlog and its redo log are flushed with each commit) and relaxed. Four data sets go from bound by the
 //! processors (E1) to bound by the disk (E4).
 
 use std::path::Path;
@@ -35,8 +35,8 @@ const LOGS: [(&str, ReplicaLog); 3] =
     [("intermediate", ReplicaLog::Intermediate), ("with binlog", ReplicaLog::Own), ("standard", ReplicaLog::Standard)];
 const DURABILITIES: [(&str, Durability); 2] = [("durable", Durability::Durable), ("relaxed", Durability::Relaxed)];
 
-/// The data sets: their names, loads, rows in each table, and the replica's memory in MiB. The first two fit into it. All keys are equally likely: where many transactions
-/// change the same rows, no commit group widens.
+/// The data sets: their names, loads, rows in each table, and the replica's memory in MiB. The first two fit into it. All keys are equally likely:
+/// where many transactions change the same rows, no commit group widens.
 fn data_sets(size: Size) -> Vec<(&'static str, Shape)> {
     let shape = |workload, rows, pool| Shape::new(workload, None, Some(rows), Some(pool));
     let [e1, e2, e3, e4] = match size {

@@ -293,8 +293,8 @@ fn verdict(knees: &[(&str, Vec<Knee>)]) -> Block {
     ))
 }
 
-/// Whose rows are seen sooner, of half of the beats, told in the same words for a win and a loss. At each rate Spate is compared with the native setting that is
-/// the fastest there, and the worst of all for Spate is the verdict.
+/// Whose rows are seen sooner, of half of the beats, told in the same words for a win and a loss. At each rate Spate is compared with the native
+/// setting that is the fastest there, and the worst of all for Spate is the verdict.
 fn lag_verdict(runs: &Selection<'_>) -> Option<Block> {
     const METRIC: &str = "lag_p50_ms";
     let noise = runs.noise(METRIC);

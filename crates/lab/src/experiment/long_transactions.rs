@@ -1,7 +1,7 @@
 //! Long transactions among short ones: what idles behind them. The timelines are drawn from what readers of the replica saw.
 //!
-//! Each transaction of the load begins with a row of its own in a table of markers. On the replica, a reader that sees uncommitted rows sees the marker once the
-//! transaction has begun (B), and one that sees only committed rows sees it once it has committed (C).
+//! Each transaction of the load begins with a row of its own in a table of markers. On the replica, a reader that sees uncommitted rows sees the
+//! marker once the transaction has begun (B), and one that sees only committed rows sees it once it has committed (C).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! Whether the machine is as fast as it was a moment ago: a virtual machine's processors and disk are shared with others, who come and go.
 //!
-//! There are three yardsticks: a fixed computation, messages between processors, and writes that wait for the disk. What is measured while others are busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of
-//! the measurement before still do behind it comes to its end meanwhile. A machine that stays slower is as usual after a while: then the report tells
-//! how much it changed. (A look behind a measurement would say more of those servers than of others.)
+//! There are three yardsticks: a fixed computation, messages between processors, and writes that wait for the disk. What is measured while others are
+//! busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of the measurement before still
+//! do behind it comes to its end meanwhile. A machine that stays slower is as usual after a while: then the report tells how much it changed. (A look
+//! behind a measurement would say more of those servers than of others.)
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,8 @@ pub(super) struct Steadiness<'c> {
 }
 
 impl<'c> Steadiness<'c> {
-    /// `yardstick` returns the milliseconds that it has taken, `slow` times as long as usual is slow, for which is waited with `patience`; `looks` are those of before
-    /// an interruption.
+    /// `yardstick` returns the milliseconds that it has taken, `slow` times as long as usual is slow, for which is waited with `patience`; `looks`
+    /// are those of before an interruption.
     pub(super) fn new(
         yardstick: impl FnMut() -> f64 + 'c,
         slow: f64,

@@ -40,7 +40,8 @@ const VARIABLES: [(&str, &str, &str, Kind, f64); 16] = [
     ("wsrep_local_bf_aborts", "brute force aborts", "per second", Kind::Counter, 1.0),
 ];
 
-/// MariaDB's threads have one name for the system, so it is asked which of them replicate. (MySQL tells that only with its performance schema, which is off here.)
+/// MariaDB's threads have one name for the system, so it is asked which of them replicate. (MySQL tells that only with its performance schema, which
+/// is off here.)
 const REPLICATION_THREADS: &str =
     "SELECT TID, COMMAND FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Slave%' OR COMMAND = 'Binlog Dump'";
 

@@ -1,5 +1,5 @@
-//! The consistency conditions (clause 3.3.2): what holds between the tables in every state that a transaction leaves. On a replica they hold only if its readers see states that
-//! the source had: a payment without its note, or an order without its lines, breaks one.
+//! The consistency conditions (clause 3.3.2): what holds between the tables in every state that a transaction leaves. On a replica they hold only if
+//! its readers see states that the source had: a payment without its note, or an order without its lines, breaks one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

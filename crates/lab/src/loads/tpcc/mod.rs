@@ -1,5 +1,5 @@
-//! A load like that of TPC-C: its tables, its five transactions in their usual mix, and its consistency conditions ([`books`]). It is no benchmark by the rules of the TPC: nobody waits between
-//! transactions, and no figures of it are comparable with published ones.
+//! A load like that of TPC-C: its tables, its five transactions in their usual mix, and its consistency conditions ([`books`]). It is no benchmark by
+//! the rules of the TPC: nobody waits between transactions, and no figures of it are comparable with published ones.
 //!
 //! In each schema there are `tables` warehouses of ten districts with `rows` customers each, and 33 items for each of those customers: with 3,000 it is
 //! TPC-C's size. Source: TPC Benchmark C, Standard Specification, revision 5.11, clauses 1 to 4.
@@ -80,7 +80,8 @@ impl Load for Tpcc {
     }
 }
 
-/// TPC-C's uneven numbers: some customers and items are asked for much more often (clause 2.1.6). `a` is the largest power of two, less one, that is well below the range.
+/// TPC-C's uneven numbers: some customers and items are asked for much more often (clause 2.1.6). `a` is the largest power of two, less one, that is
+/// well below the range.
 fn uneven(random: &mut Random, constant: u64, least: u64, most: u64) -> u64 {
     let range = most - least + 1;
     let a = (range / 3).max(1).next_power_of_two() - 1;
