@@ -11,7 +11,7 @@ use spate_replica::{Error, Result, spread};
 use spate_schedule::emit::OwnUpdate;
 
 use super::encoding::{Encoded, Encoder};
-use super::pool::{Next, Pool, Turn};
+use super::pool::{Next, Pool, Sealing, Turn};
 use crate::Part;
 use crate::answers::{checked, refused, refused_checkpoint};
 use crate::apply::IN_FLIGHT_MAX;
@@ -110,8 +110,8 @@ impl<'a> Executor<'a> {
         loop {
             match self.attempt(part, &encoded) {
                 Ok(Attempted::Committed) => {
-                    self.hand.pool.commit(part, encoded.net_row_changes);
-                    return self.seal();
+                    let sealing = self.hand.pool.commit(part, encoded.net_row_changes);
+                    return self.seal(sealing);
                 }
                 Ok(Attempted::RolledBack) => {}
                 Ok(Attempted::Ended) => return Ok(()),
@@ -293,13 +293,9 @@ impl<'a> Executor<'a> {
     }
 
     /// Without the order kept: moves the checkpoint, if that is due.
-    fn seal(&mut self) -> Result<()> {
-        if self.hand.keeps_order {
-            return Ok(());
-        }
-        let (sealed_seqno, moves) = self.hand.pool.seal();
-        self.committed.retain(|&(seqno, _)| seqno > sealed_seqno);
-        let Some((from, to)) = moves else { return Ok(()) };
+    fn seal(&mut self, sealing: Sealing) -> Result<()> {
+        self.committed.retain(|&(seqno, _)| seqno > sealing.sealed_seqno);
+        let Some((from, to)) = sealing.moves else { return Ok(()) };
         let mut sql = Statements::default();
         sql.add(self.hand.gtids.end_sql().as_deref());
         sql.add(Some(&to.update_sql(&from)));

@@ -27,6 +27,15 @@ const TRANSACTIONS_MAX: usize = 2048;
 /// Without the order kept, the checkpoint moves with each so many transactions: until then, the executors' lists name those that are applied.
 const SEAL_EVERY: u64 = 64;
 
+/// What an executor does for the row of `spate.checkpoint` after it has committed a job. Only without the order kept.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    /// The last transaction that the row covers.
+    pub(crate) sealed_seqno: u64,
+    /// From where to where the executor moves it now. `None`: it is left where it is.
+    pub(crate) moves: Option<(Checkpoint, Checkpoint)>,
+}
+
 /// The jobs of a session.
 #[derive(Debug)]
 pub(crate) struct Pool<'a> {
@@ -175,14 +184,6 @@ impl<'a> Pool<'a> {
         self.status.timeline().begin(job, part.gtid(), executor);
     }
 
-    /// The last transaction that the row of `spate.checkpoint` covers, and from where to where it has to be moved now. Only without the order kept.
-    pub(crate) fn seal(&self) -> (u64, Option<(Checkpoint, Checkpoint)>) {
-        let mut state = self.lock();
-        let is_due = !state.is_sealing && state.low >= state.sealed_seqno + SEAL_EVERY;
-        state.is_sealing |= is_due;
-        (state.sealed_seqno, is_due.then(|| (state.sealed.clone(), state.low_checkpoint.clone())))
-    }
-
     /// The row of `spate.checkpoint` is there.
     pub(crate) fn sealed(&self, checkpoint: Checkpoint) {
         let mut state = self.lock();
@@ -203,15 +204,24 @@ impl<'a> Pool<'a> {
         self.wake_idle(&mut state);
     }
 
-    /// The job is committed.
-    pub(crate) fn commit(&self, part: &Part, net_row_changes: u64) {
-        self.commit_all([(part, net_row_changes)]);
+    /// The job is committed. Who has to move the checkpoint is told in the same moment: nobody may take the pool for drained, and move it too.
+    pub(crate) fn commit(&self, part: &Part, net_row_changes: u64) -> Sealing {
+        let mut state = self.lock();
+        self.commit_in(&mut state, [(part, net_row_changes)]);
+        let is_due = !state.keeps_order && !state.is_sealing && state.low >= state.sealed_seqno + SEAL_EVERY;
+        state.is_sealing |= is_due;
+        Sealing {
+            sealed_seqno: state.sealed_seqno,
+            moves: is_due.then(|| (state.sealed.clone(), state.low_checkpoint.clone())),
+        }
     }
 
     /// These jobs are committed, in this order, with so many net row changes.
     pub(crate) fn commit_all<'p>(&self, jobs: impl IntoIterator<Item = (&'p Part, u64)>) {
-        let mut guard = self.lock();
-        let state = &mut *guard;
+        self.commit_in(&mut self.lock(), jobs);
+    }
+
+    fn commit_in<'p>(&self, state: &mut State, jobs: impl IntoIterator<Item = (&'p Part, u64)>) {
         for (part, net_row_changes) in jobs {
             self.end(state, part, net_row_changes);
         }
@@ -355,5 +365,80 @@ impl<'a> Pool<'a> {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use spate_binlog::{ChecksumAlgorithm, FormatDescription};
+    use spate_replica::TransactionPlace;
+    use spate_replica::reached::Reached;
+    use spate_schedule::batch::Batch;
+    use spate_schedule::depend::ParallelBy;
+
+    use super::*;
+    use crate::PartEnd;
+    use crate::concurrent::Appliers;
+
+    /// A job of all transactions from one place to another.
+    fn job(from: u64, to: u64) -> Part {
+        let at = |seqno| Checkpoint { seqno, ..Checkpoint::default() };
+        Part {
+            batch: Batch::default(),
+            format: Arc::new(FormatDescription {
+                server_version: String::new(),
+                created_seconds: 0,
+                post_header_lengths: vec![],
+                checksum: ChecksumAlgorithm::None,
+            }),
+            server_id: 1,
+            oldest_seconds: 0.0,
+            from: at(from),
+            hints: vec![],
+            place: TransactionPlace::default(),
+            reached: at(to),
+            end: Some(PartEnd {
+                checkpoint: at(to),
+                after_seqno: from,
+                transactions: to - from,
+                skipped: vec![],
+                ignored: 0,
+                levels: false,
+            }),
+            is_followed: false,
+            fingerprint: None,
+            turn: None,
+            passes_over: false,
+        }
+    }
+
+    /// Who drains the pool moves the checkpoint, too: not while an executor is about to.
+    #[test]
+    fn pool_is_not_drained_until_the_checkpoint_is_where_an_executor_moves_it() {
+        let (reached, over) = (Reached::default(), AtomicBool::new(false));
+        let (progress, status) =
+            (Progress::new(&reached), Status::new(String::new(), String::new(), Box::new(|_, _| {})));
+        let parallel =
+            Parallel { by: ParallelBy::WriteSet, appliers: Appliers::Number(1), keeps_order: false, group: 1 };
+        let pool = Pool::new(&parallel, usize::MAX, &progress, &status, &over);
+        let is_drained = || pool.is_drained_within(Duration::ZERO).unwrap();
+        pool.begin_after(0, &Checkpoint::default());
+        for (from, to, is_due) in [(0, SEAL_EVERY - 1, false), (SEAL_EVERY - 1, SEAL_EVERY, true)] {
+            pool.add(job(from, to), Waits::default());
+            let Next::Job(part) = pool.next(0) else { panic!("it is the only one") };
+            assert!(!is_drained());
+            let sealing = pool.commit(&part, 1);
+            assert_eq!(sealing.sealed_seqno, 0);
+            assert_eq!(is_drained(), !is_due);
+            if let Some((from, to)) = sealing.moves {
+                assert_eq!((from.seqno, to.seqno), (0, SEAL_EVERY));
+                pool.sealed(to);
+            }
+        }
+        assert!(is_drained());
+        let (low, sealed) = pool.checkpoints();
+        assert_eq!((low.seqno, sealed.seqno), (SEAL_EVERY, SEAL_EVERY));
     }
 }
