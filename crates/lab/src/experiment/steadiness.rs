@@ -77,7 +77,7 @@ pub(super) mod tests {
     }
 
     /// Of a machine whose looks are these, the last one for ever.
-    fn scripted(looks: Vec<f64>) -> Steadiness<'static> {
+    pub(in super::super) fn scripted(looks: Vec<f64>) -> Steadiness<'static> {
         let mut left = looks.into_iter().peekable();
         let mut last = 50.0;
         let yardstick = move || {
