@@ -357,6 +357,7 @@ fn refused_rows_are_named_or_repaired_and_comparisons_hold() {
         site.catch_up(&options("3", &["--on-conflict", "repair"]));
         site.assert_identical();
         let running = site.spawn(site.replicate(&options("3", &[])));
+        site.wait_applying();
         site.source.sql(&work(&mut Random::new(10), 100));
         let compared = site.run(site.command("verify", &[]));
         compared.assert_says(&["identical"]);

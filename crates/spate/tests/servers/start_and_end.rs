@@ -114,7 +114,7 @@ fn hand_over(kind: Kind, start: impl Fn(&Site) -> String, stop: &str) {
     site.run(site.replica_command("handover")).assert_failed_saying(&["no checkpoint"]);
     site.catch_up(&["--start", "earliest"]);
     let running = site.spawn(site.replicate(&[]));
-    site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+    site.wait_applying();
     site.run(site.replica_command("handover")).assert_failed_saying(&["another Spate applies"]);
     assert!(running.terminate().status.success());
     site.source.sql("UPDATE d.t SET v = v + 1; INSERT INTO d.t VALUES (2, 2)");
@@ -198,6 +198,7 @@ fn positions_above_64_kib_are_kept() {
     assert!(bytes.parse::<usize>().unwrap() > 1 << 16, "{bytes}");
     // Nothing is left to apply. A comparison asks who applies to go as far as a position.
     let running = site.spawn(site.replicate(&[]));
+    site.wait_applying();
     site.source.sql(&domains[..3].iter().map(insert).collect::<String>());
     let compared = site.run(site.command("verify", &[]));
     assert!(compared.status.success(), "{}", compared.output);

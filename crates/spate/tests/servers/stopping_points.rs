@@ -226,7 +226,7 @@ fn kill_during_a_hold_ends_the_comparison() {
     for point in HOLD {
         ledger.work(&site.source);
         let running = start_to_stop(&site, point, &[]);
-        site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+        site.wait_applying();
         running.signal("STOP");
         let comparison = site.spawn(site.command("verify", &["--catch-up-seconds", "1"]));
         wait_until("the request to hold", || site.replica.sql("SELECT COUNT(*) FROM spate.hold") == "1");
@@ -242,7 +242,7 @@ fn kill_during_a_hold_ends_the_comparison() {
         assert_same(&site);
     }
     let running = site.spawn(site.replicate(&OPTIONS));
-    site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+    site.wait_applying();
     let ended = site.run(site.command("verify", &[]));
     assert!(ended.status.success(), "{}", ended.output);
     assert!(running.terminate().status.success());

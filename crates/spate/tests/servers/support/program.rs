@@ -207,6 +207,11 @@ impl Site {
         wait_until(what, || self.try_status().is_some_and(|status| condition(&status)));
     }
 
+    /// Waits until a running program applies: until then, a comparison finds nobody to wait for.
+    pub fn wait_applying(&self) {
+        self.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+    }
+
     /// Waits until a running program has applied all that the source has. The source is asked each time: after a session is gone, the
     /// server still writes the end of its temporary tables.
     pub fn wait_applied(&self) {
