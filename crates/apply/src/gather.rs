@@ -260,8 +260,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         self.look_for_others()?;
         let passed = self.given.uneven.map(|uneven| uneven.passed(&self.open.checkpoint));
         // What an earlier session has applied ahead of others is whole: it was left out for all appliers.
-        let would_be_half = excluded.is_some_and(|why| why != Exclusion::Applied);
-        if would_be_half && passed.as_ref().is_some_and(Option::is_some) {
+        let is_to_be_dropped = excluded.is_some_and(|why| why != Exclusion::Applied);
+        if is_to_be_dropped && matches!(passed, Some(Some(_))) {
             return Err(left_out_in_part(event, gtid).into());
         }
         let is_level = self.pass_over(passed);

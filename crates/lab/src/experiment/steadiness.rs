@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::statistics::median;
 
-/// The speeds with which the latest measurements began, by which it is known what is usual.
+/// The latest speeds that a measurement may begin with, by which it is known what is usual.
 const LOOKS: usize = 15;
 /// With fewer, nothing is known.
 const LOOKS_MIN: usize = 3;
@@ -24,7 +24,7 @@ pub(super) struct Steadiness<'c> {
     pause: Duration,
     /// A machine that is slow for so long is as usual.
     patience: Duration,
-    /// What a measurement began with, in milliseconds, the latest last.
+    /// What was not slow, in milliseconds, the latest last.
     looks: Vec<f64>,
 }
 

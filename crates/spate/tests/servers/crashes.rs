@@ -61,7 +61,7 @@ fn killed_servers_lose_nothing() {
         let told = site.status()["errors"].to_string();
         assert!(told.contains("trying again"), "{told}");
         site.replica.begin();
-        site.wait_for_status("the applier to go on", |status| status["applier"] == "applying");
+        site.wait_applying();
         site.source.kill();
         writers.stop();
         site.wait_for_status("the intake to wait", |status| {

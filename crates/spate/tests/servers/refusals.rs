@@ -66,7 +66,7 @@ fn missing_privilege_is_named_with_its_grant() {
 fn second_program_on_a_replica_is_refused() {
     let site = Site::plain();
     let first = site.spawn(site.replicate(&["--start", "current"]));
-    site.wait_for_status("the first to apply", |status| status["applier"] == "applying");
+    site.wait_applying();
     let mut command = site.command("replicate", &["--start", "current"]);
     command.arg("--archive").arg(site.archive().with_extension("second"));
     site.run(command).assert_failed_saying(&["another Spate applies to the replica"]);
@@ -103,7 +103,7 @@ fn purged_binlogs_are_named() {
 fn refused_login_shows_no_password() {
     let site = Site::plain();
     let running = site.spawn(site.replicate(&["--start", "current"]));
-    site.wait_for_status("the first to apply", |status| status["applier"] == "applying");
+    site.wait_applying();
     let command_line = fs::read(format!("/proc/{}/cmdline", running.id())).unwrap();
     assert!(!String::from_utf8_lossy(&command_line).contains(PASSWORD));
     assert!(!site.replica.sql("SHOW FULL PROCESSLIST").contains(PASSWORD));
