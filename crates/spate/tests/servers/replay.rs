@@ -41,8 +41,17 @@ impl Replays {
         let mut child = client.spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), SECOND.as_bytes()).unwrap();
         child.wait_with_output().unwrap();
-        self.server.sql("SET GLOBAL general_log = OFF, slow_query_log = OFF, max_connections = 151");
+        self.stop_logging();
+        self.server.sql("SET GLOBAL max_connections = 151");
         self.restore();
+    }
+
+    /// Servers answer a statement before they write it to the slow log: what has ended is logged when its session has ended, too.
+    fn stop_logging(&self) {
+        let others =
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'";
+        wait_until("the sessions to have ended", || self.server.sql(others) == "0");
+        self.server.sql("SET GLOBAL general_log = OFF, slow_query_log = OFF");
     }
 
     fn restore(&self) {
@@ -160,7 +169,7 @@ fn tables_of_logs_are_replayed(kind: Kind) {
         wait_until("the slow statement to run", || server.sql(runs) == "1");
         server.sql("SELECT SLEEP(0.1) AS quick");
     });
-    replays.server.sql("SET GLOBAL slow_query_log = OFF");
+    replays.stop_logging();
     let report = replay("slow-log", "recorded");
     let seconds = report["sums"]["seconds"].as_f64().unwrap();
     assert!(of(&report, "select sleep (?) as quick")["count"] == 1 && seconds < 3.5, "{report:#}");
