@@ -203,6 +203,17 @@ pub enum Error {
         /// The difference.
         what: &'static str,
     },
+    /// The program is another one than that which was measured before.
+    #[error(
+        "the measured program was replaced meanwhile: it was {was}, and is {is}\n\
+         build elsewhere while an experiment runs; with the program of before the same command goes on, and --fresh begins again"
+    )]
+    ProgramReplaced {
+        /// The version and when it was built.
+        was: String,
+        /// The same of what stands in its place.
+        is: String,
+    },
     /// A load ended before what it was needed for.
     #[error("the load ended before the measurement did: {why}")]
     LoadEnded {

@@ -157,11 +157,12 @@ impl<'a> Follower<'a> {
 /// Waits until a replica of Spate's has applied all that its source has committed.
 ///
 /// # Errors
-/// [`Error::Sql`]; [`Error::TimedOut`].
-pub fn wait_until_applied(source: &Sandbox, replica: &Sandbox) -> Result<()> {
+/// [`Error::Sql`]; [`Error::TimedOut`]; those of `follower`, if it ends meanwhile.
+pub fn wait_until_applied(source: &Sandbox, replica: &Sandbox, follower: &mut Follower<'_>) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(600);
     let (end, mut session) = (source.logged_position()?, replica.connect()?);
     threads::wait_until(&format!("applying up to {end}"), LIMIT, || {
+        follower.check()?;
         let applied: String = session.value("SELECT gtid_position FROM spate.checkpoint WHERE applier = 0")?;
         Ok(if has_reached(&applied, &end) { Ok(()) } else { Err(format!("the replica has come to {applied}")) })
     })

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::native;
 use crate::report::write_live;
 use crate::results::RaceResult;
+use crate::sampling::POINTS_MAX;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::vendor::Vendor;
@@ -20,8 +21,6 @@ use crate::{Error, Result};
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// How often the report is written anew.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Samples of a contender. With more, every second one is left out.
-const SAMPLES_MAX: usize = 2_000;
 
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -122,7 +121,8 @@ impl Asking {
             if let Ok(Some(behind_seconds)) = behind {
                 let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
                 samples.push(LagSample { seconds: begun.elapsed().as_secs_f64(), behind_seconds });
-                if samples.len() > SAMPLES_MAX {
+                // With more, every second one is left out.
+                if samples.len() > POINTS_MAX {
                     every *= 2;
                     let mut number = 0;
                     samples.retain(|_| {

@@ -1,11 +1,12 @@
 //! Sysbench's transactions at a number of threads, on one or more servers at a time: how many a second, and how long each takes.
 
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::sandbox::Sandbox;
-use crate::workload::{Shape, SysbenchRun, sysbench_seed};
+use crate::workload::{LOAD_LIMIT, Shape, SysbenchRun, sysbench_seed};
 use crate::{Error, Result};
 
 /// What is written how.
@@ -28,6 +29,18 @@ pub enum End {
     Seconds(u64),
     /// After so many events, whose statements are not prepared: a log has them as they are.
     Events(u64),
+}
+
+impl End {
+    /// When it is over for certain.
+    fn limit(self) -> Duration {
+        /// Sysbench connects before its time begins, and ends when its last transaction does.
+        const MARGIN: Duration = Duration::from_secs(600);
+        match self {
+            End::Seconds(seconds) => Duration::from_secs(seconds) + MARGIN,
+            End::Events(_) => LOAD_LIMIT,
+        }
+    }
 }
 
 /// What sysbench has measured.
@@ -65,7 +78,8 @@ impl OltpPlan {
                 SysbenchRun::start(self.command(server, *threads).arg(seed).arg("run"))
             })
             .collect::<Result<_>>()?;
-        let results: Vec<OltpResult> = runs.into_iter().map(|run| parse(&run.finish()?)).collect::<Result<_>>()?;
+        let results: Vec<OltpResult> =
+            runs.into_iter().map(|run| parse(&run.finish(self.end.limit())?)).collect::<Result<_>>()?;
         Ok(together(&results))
     }
 

@@ -1,5 +1,6 @@
 //! Results of commands: a text for people, JSON for programs, and where each goes.
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -37,13 +38,14 @@ pub fn is_standard_output(path: &Path) -> bool {
 /// # Errors
 /// [`Error::File`].
 pub fn write_json<T: Serialize>(result: &T, path: &Path) -> Result<()> {
-    if is_standard_output(path) {
-        return print_json(result);
+    let text = json_of(result)? + "\n";
+    if !is_standard_output(path) {
+        return home::write_whole(path, text.as_bytes());
     }
-    home::write_whole(path, (json_of(result)? + "\n").as_bytes())
+    write_to(io::stdout().lock(), &text)
 }
 
-/// Prints a result for programs.
+/// Prints a list for programs. A reader that has closed the pipe is no error.
 ///
 /// # Errors
 /// [`Error::State`]: it cannot be written as JSON.
@@ -52,6 +54,24 @@ pub fn print_json<T: Serialize>(result: &T) -> Result<()> {
     Ok(())
 }
 
+/// What measured for hours must know whether its result has gone anywhere.
+fn write_to(mut out: impl Write, text: &str) -> Result<()> {
+    let written = out.write_all(screen::harmless(text).as_bytes()).and_then(|()| out.flush());
+    written.map_err(Error::file("write", Path::new("standard output")))
+}
+
 fn json_of<T: Serialize>(result: &T) -> Result<String> {
     serde_json::to_string_pretty(result).map_err(|source| Error::State { path: "the result".into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_goes_nowhere_is_an_error() {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let message = write_to(full, "{}").unwrap_err().to_string();
+        assert!(message.contains("standard output"), "{message}");
+    }
 }

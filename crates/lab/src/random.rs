@@ -59,6 +59,13 @@ impl Random {
         None
     }
 
+    /// Brings things into any order.
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last + 1));
+        }
+    }
+
     /// Some of the things, at least one if there is one, in their order.
     pub(crate) fn some<T: Clone>(&mut self, things: &[T], percent: usize) -> Vec<T> {
         let mut chosen: Vec<T> = things.iter().filter(|_| self.chance(percent)).cloned().collect();

@@ -335,7 +335,7 @@ impl Load {
     /// # Errors
     /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end; [`Error::Sql`].
     pub fn finish(self) -> Result<()> {
-        self.runs.into_iter().try_for_each(|run| run.finish().map(drop))?;
+        self.runs.into_iter().try_for_each(|run| run.finish(LOAD_LIMIT).map(drop))?;
         self.own.into_iter().try_for_each(LoadRun::finish)
     }
 
@@ -364,6 +364,9 @@ impl Load {
     }
 }
 
+/// Behind the longest load.
+pub(crate) const LOAD_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
 /// A running sysbench; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct SysbenchRun {
@@ -391,15 +394,13 @@ impl SysbenchRun {
         Ok(SysbenchRun { shown: format!("{command:?}").replace('"', ""), child, process, output })
     }
 
-    /// Waits for its end; what it printed.
-    pub(crate) fn finish(mut self) -> Result<String> {
-        /// Behind the longest load.
-        const LIMIT: Duration = Duration::from_secs(24 * 3600);
+    /// Waits for its end, so long at most; what it printed.
+    pub(crate) fn finish(mut self, limit: Duration) -> Result<String> {
         if let Some(process) = self.process
-            && !process.wait_for_end(LIMIT)
+            && !process.wait_for_end(limit)
         {
-            let advice = "is the source's disk full, or the machine overloaded?".into();
-            return Err(Error::TimedOut { what: self.shown.clone(), limit: LIMIT, advice });
+            let advice = "is the server's disk full, or the machine overloaded?".into();
+            return Err(Error::TimedOut { what: self.shown.clone(), limit, advice });
         }
         let output = self.output.take().and_then(|output| output.join().ok()).unwrap_or_default();
         let status = self.child.wait().map_err(|source| Error::ProgramNotRun {

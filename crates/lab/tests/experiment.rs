@@ -172,6 +172,9 @@ fn crashed_server_is_named_with_its_log() {
     };
     let directory = work.path().join("replica");
     let replica = course.fresh_replica(&conditions, &directory).unwrap();
+    // However fast the machine is, the contender has something to do when the server ends.
+    let mut blocker = replica.connect().unwrap();
+    blocker.run(&format!("LOCK TABLES {}.sbtest1 READ", shape.schema_names()[0])).unwrap();
     let process = replica.process();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));

@@ -13,6 +13,7 @@ use super::steadiness::Steadiness;
 use super::store::Store;
 use crate::home::{self, LabHome};
 use crate::screen::{Screen, megabytes};
+use crate::spate_program;
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
@@ -85,7 +86,13 @@ pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, dir
         (MESSAGE_CALIBRATION, Steadiness::new(messages, SLOW_MESSAGES, patience, looks(MESSAGE_CALIBRATION))),
         (DISK_CALIBRATION, Steadiness::new(flushes, SLOW_DISK, patience, looks(DISK_CALIBRATION))),
     ];
-    run_on(experiment, bench, store, directory, machine)
+    let built = store.header().spate_version.clone();
+    // Who builds the program while it is measured has two in one result.
+    let is_same = || match spate_program::version()? {
+        found if found == built => Ok(()),
+        found => Err(Error::ProgramReplaced { was: built.clone(), is: found }),
+    };
+    run_on(experiment, bench, store, directory, (machine, &is_same))
 }
 
 fn run_on(
@@ -93,7 +100,7 @@ fn run_on(
     bench: Bench<'_>,
     store: &mut Store,
     directory: &Path,
-    mut machine: [(&str, Steadiness<'_>); 3],
+    (mut machine, is_same_program): ([(&str, Steadiness<'_>); 3], &dyn Fn() -> Result<()>),
 ) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
@@ -121,6 +128,7 @@ fn run_on(
         screen.note(&format!("== {}", setting.name));
         let mut stage = None;
         for task in of_setting {
+            is_same_program()?;
             let ready = stage.take().map_or_else(|| experiment.open(bench, setting, &setting_directory), Ok);
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
@@ -190,6 +198,7 @@ fn settle<'n>(machine: &mut [(&'n str, Steadiness<'_>)], screen: &Screen) -> Vec
 }
 
 /// Measures a cell once the machine is about as fast as usual, and again if others had the machine meanwhile: if that is always so, the last one counts.
+/// So does the first that is wrong.
 fn measure_undisturbed(
     stage: &mut dyn Stage,
     (cell, directory): (&Labels, &Path),
@@ -206,7 +215,8 @@ fn measure_undisturbed(
         let stolen = clock().stolen_percent_since(begun);
         came.metric(STOLEN, stolen);
         speeds.iter().for_each(|(name, milliseconds)| came.metric(name, *milliseconds));
-        if stolen <= STOLEN_MAX_PERCENT || attempts.is_empty() {
+        // What is wrong is told, however rarely it happens.
+        if stolen <= STOLEN_MAX_PERCENT || attempts.is_empty() || came.is_wrong() {
             return Ok(came);
         }
         screen.note(&format!("others had the machine for {stolen:.0} % of the time: measured again"));
@@ -386,6 +396,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_is_told_even_if_others_disturbed_it() {
+        struct Differing(u32);
+        impl Stage for Differing {
+            fn measure(&mut self, _cell: &Labels, _directory: &Path) -> Result<Measured> {
+                let mut measured = Measured::default();
+                let different = ["a.b".to_owned()];
+                measured.check_tables(if self.0 == 0 { &different } else { &[] });
+                self.0 += 1;
+                Ok(measured)
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mut stage = Differing(0);
+        let mut stolen = 0;
+        let mut clock = || {
+            stolen += 100;
+            ProcessorTime::parse(&format!("cpu  0 0 0 0 0 0 0 {stolen} 0 0")).unwrap()
+        };
+        let place = (&labels([]), directory.path());
+        let came = measure_undisturbed(&mut stage, place, (&mut [], &mut clock), &Screen::default()).unwrap();
+        assert!(!came.is_sound() && stage.0 == 1);
+    }
+
+    #[test]
     fn interrupted_experiment_measures_each_cell_once() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
@@ -395,7 +429,7 @@ mod tests {
         let (asked, opened) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
         let header = super::super::result::Header { repetitions: 2, ..result(&[]).header };
         let place = root.path().join("kept");
-        let run_once = |fails_at: usize| {
+        let run_once = |fails_at: usize, is_same: &dyn Fn() -> Result<()>| {
             let (asked, opened) = (Rc::clone(&asked), Rc::clone(&opened));
             let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened, opens_not_at: 3 };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
@@ -405,14 +439,17 @@ mod tests {
                 bench,
                 &mut store,
                 work.path(),
-                [CALIBRATION, MESSAGE_CALIBRATION, DISK_CALIBRATION].map(|name| (name, steady())),
+                ([CALIBRATION, MESSAGE_CALIBRATION, DISK_CALIBRATION].map(|name| (name, steady())), is_same),
             );
             (came, store.result(true))
         };
-        let (interrupted, kept) = run_once(3);
+        let replaced = || Err(Error::ProgramReplaced { was: "a".to_owned(), is: "b".to_owned() });
+        let (refused, kept) = run_once(usize::MAX, &replaced);
+        assert!(refused.unwrap_err().to_string().contains("it was a, and is b") && kept.runs.is_empty());
+        let (interrupted, kept) = run_once(3, &|| Ok(()));
         assert!(interrupted.is_err());
         assert_eq!(kept.runs.len(), 3, "what was measured is kept");
-        let (came, finished) = run_once(usize::MAX);
+        let (came, finished) = run_once(usize::MAX, &|| Ok(()));
         came.unwrap();
         assert_eq!(finished.runs.iter().map(|run| run.order).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
         assert_eq!(asked.borrow().len(), 7);

@@ -3,6 +3,7 @@
 //! The servers and programs that this process has started end with it, so nothing but the result has to be looked after.
 
 use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::{Handle, Signals};
@@ -16,7 +17,11 @@ use crate::{Error, Result};
 const SIGNALLED: i32 = 128;
 
 /// Ends the process on SIGINT and SIGTERM, with a word about what is kept. Until it is dropped.
-pub(super) struct Interruption(Handle);
+pub(super) struct Interruption {
+    signals: Handle,
+    /// `None`: it has ended.
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Interruption {
     /// # Errors
@@ -24,7 +29,7 @@ impl Interruption {
     pub(super) fn watch(store: PathBuf, wanted: Wanted, screen: Screen) -> Result<Interruption> {
         let mut signals = Signals::new(TERM_SIGNALS).map_err(Error::file("watch for signals beside", &store))?;
         let handle = signals.handle();
-        std::thread::spawn(move || {
+        let thread = thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
                 let told = Store::kept(&store).and_then(|result| {
                     wanted.write_part(&result)?;
@@ -34,12 +39,16 @@ impl Interruption {
                 std::process::exit(SIGNALLED + signal);
             }
         });
-        Ok(Interruption(handle))
+        Ok(Interruption { signals: handle, thread: Some(thread) })
     }
 }
 
 impl Drop for Interruption {
     fn drop(&mut self) {
-        self.0.close();
+        self.signals.close();
+        // A signal that came before ends the process: what is a part is written before that, and must not replace the whole.
+        if let Some(thread) = self.thread.take() {
+            let _has_ended = thread.join();
+        }
     }
 }

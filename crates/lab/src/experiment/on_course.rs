@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::driver::Stage;
 use super::plan::Size;
-use super::result::{Labels, Measured};
+use super::result::{GAVE_UP, Labels, Measured};
 use crate::Result;
 use crate::contender::Contender;
 use crate::course::{Conditions, Course};
@@ -76,7 +76,7 @@ pub(super) fn measured(result: ContenderResult) -> Measured {
     let mut measured = Measured { series: result.series, failure: result.error, ..Measured::default() };
     for (name, value) in [
         ("seconds", result.seconds),
-        ("gave_up_after_seconds", result.gave_up_after_seconds),
+        (GAVE_UP, result.gave_up_after_seconds),
         ("replica_cpu_seconds", Some(result.server_cpu_seconds)),
         ("source_cpu_seconds", Some(result.source_cpu_seconds)),
         ("spate_cpu_seconds", result.spate_cpu_seconds),

@@ -121,7 +121,9 @@ impl ExperimentOptions {
         let result = store.result(ended.is_ok());
         // It must be somewhere before the runs are removed.
         if let Err(error) = ended {
-            wanted.write_part(&result)?;
+            if let Err(second) = wanted.write_part(&result) {
+                bench.screen.note(&second.to_string());
+            }
             bench.screen.note(&goes_on(&result));
             return Err(error);
         }

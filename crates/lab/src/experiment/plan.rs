@@ -104,7 +104,7 @@ pub fn tasks(settings: &[Setting], compared: Compared, repetitions: u32, seed: u
     let mut tasks = Vec::new();
     let mut measure = |random: &mut Random, place: usize, repetition: u32| {
         let mut cells = settings[place].cells.clone();
-        shuffle(random, &mut cells);
+        random.shuffle(&mut cells);
         for labels in cells {
             tasks.push(Task { setting: place, labels, repetition, order: tasks.len() as u32 + 1 });
         }
@@ -116,18 +116,12 @@ pub fn tasks(settings: &[Setting], compared: Compared, repetitions: u32, seed: u
             .for_each(|&place| (1..=repetitions).for_each(|repetition| measure(&mut random, place, repetition))),
         Compared::Settings => {
             for repetition in 1..=repetitions {
-                shuffle(&mut random, &mut places);
+                random.shuffle(&mut places);
                 places.iter().for_each(|&place| measure(&mut random, place, repetition));
             }
         }
     }
     tasks
-}
-
-fn shuffle<T>(random: &mut Random, items: &mut [T]) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last + 1));
-    }
 }
 
 #[cfg(test)]

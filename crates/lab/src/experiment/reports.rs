@@ -2,7 +2,7 @@
 
 use super::blocks::Block;
 use super::driver::Experiment;
-use super::result::ExperimentResult;
+use super::result::{ExperimentResult, GAVE_UP};
 use super::selection::Selection;
 use super::statistics::{Noise, Outcome, outcome};
 use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
@@ -102,7 +102,7 @@ pub fn blocks(result: &ExperimentResult) -> Vec<Block> {
 fn verdicts(result: &ExperimentResult) -> Vec<Block> {
     let all = Selection::of(result);
     // Where nobody catches up with anything, nobody is late.
-    let times = ["seconds", "gave_up_after_seconds"];
+    let times = ["seconds", GAVE_UP];
     if !all.runs().iter().any(|run| times.iter().any(|time| run.measured.metrics.contains_key(*time))) {
         return Vec::new();
     }

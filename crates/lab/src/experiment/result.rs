@@ -216,6 +216,11 @@ impl Measured {
         self.failure.is_none() && self.checks.iter().all(|check| check.holds)
     }
 
+    /// True if a check does not hold, or the contender failed otherwise than by taking too long.
+    pub fn is_wrong(&self) -> bool {
+        self.checks.iter().any(|check| !check.holds) || self.failure.is_some() && !self.metrics.contains_key(GAVE_UP)
+    }
+
     /// Adds a number. What is none (of a division by nothing) is left out: JSON cannot hold it.
     pub fn metric(&mut self, name: &str, value: f64) {
         if value.is_finite() {
@@ -244,6 +249,9 @@ impl Run {
         cell_name(&self.setting, &self.labels)
     }
 }
+
+/// The metric of a contender that took too long: after how many seconds it was given up.
+pub const GAVE_UP: &str = "gave_up_after_seconds";
 
 /// The time now, in RFC 3339.
 pub fn now() -> String {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::result::{ExperimentResult, Run};
+use super::result::{ExperimentResult, GAVE_UP, Run};
 use super::statistics::{Noise, Pair, Ratio, median, spread};
 
 /// Some runs of a result, in their order.
@@ -138,7 +138,7 @@ impl<'a> Selection<'a> {
     }
 
     fn why_nothing(&self) -> String {
-        let limit = self.runs.iter().find_map(|run| run.measured.metrics.get("gave_up_after_seconds"));
+        let limit = self.runs.iter().find_map(|run| run.measured.metrics.get(GAVE_UP));
         match limit {
             Some(limit) => format!("not within {limit:.0} s"),
             None if self.unsound() > 0 => "failed".to_owned(),
@@ -216,7 +216,7 @@ mod tests {
             (runs.median("seconds"), runs.shown("seconds", |value| value.to_string())),
             (None, "failed".to_owned())
         );
-        result.runs[0].measured.metric("gave_up_after_seconds", 120.0);
+        result.runs[0].measured.metric(GAVE_UP, 120.0);
         assert_eq!(Selection::of(&result).shown("seconds", |value| value.to_string()), "not within 120 s");
     }
 

@@ -14,7 +14,11 @@ use crate::random::Random;
 
 /// Draws of each cell.
 const DRAWS: usize = 10_000;
-/// How sure the comparison of a whole metric, and that of all its cells together, has to be.
+/// So many draws are to lie beyond the ends of an interval, …
+const DRAWS_BEYOND: f64 = 20.0;
+/// … which takes more of them where few cells have as many runs; but not more than take a second.
+const DRAWS_MAX: usize = 4_000_000;
+/// How sure the comparisons of all metrics and all their cells are together.
 const CONFIDENCE: f64 = 0.99;
 
 /// The middle value; of two in the middle, their mean. `None` if there are none.
@@ -219,12 +223,17 @@ pub fn compare(cells: &[Cell], metrics: usize, seed: u64) -> Option<Comparison> 
         }
         overall_draws.push(sum / logs.len() as f64);
     }
-    draws_by_runs.values_mut().for_each(|draws| draws.sort_by(f64::total_cmp));
-    overall_draws.sort_by(f64::total_cmp);
     let seen: Vec<f64> = logs.iter().map(|sides| mean(&sides[1]) - mean(&sides[0])).collect();
-    // Of many cells and metrics, one is off by chance: each has to be surer, so that all of them together are as sure as one.
-    let of_metric = (1.0 - CONFIDENCE) / metrics.max(1) as f64;
+    // Of many cells and metrics, one is off by chance: each has to be surer, so that all of them together are as sure as one. Half of a metric's doubt is for
+    // its cells, and half for their mean.
+    let of_metric = (1.0 - CONFIDENCE) / metrics.max(1) as f64 / 2.0;
     let doubt = of_metric / logs.len() as f64;
+    let enough = ((DRAWS_BEYOND / doubt).ceil() as usize).min(DRAWS_MAX);
+    for (runs, draws) in &mut draws_by_runs {
+        draws.resize_with(draws.len().max(enough), || noise.draw(*runs, &mut random));
+        draws.sort_by(f64::total_cmp);
+    }
+    overall_draws.sort_by(f64::total_cmp);
     let cells = seen.iter().zip(&logs).zip(&scales).map(|((seen, sides), scale)| {
         let draws = draws_by_runs.get(&[sides[0].len(), sides[1].len()]).map_or(&[][..], Vec::as_slice);
         interval(*seen, draws, *scale, doubt)

@@ -65,7 +65,10 @@ impl Store {
     }
 
     fn create(directory: PathBuf, header: Header, lock: File) -> Result<Store> {
-        create_private_directory(&directory.join("runs"))?;
+        let runs = directory.join("runs");
+        // Without a header, nobody knows what they were.
+        home::remove_if_there(&runs)?;
+        create_private_directory(&runs)?;
         home::write_state(&directory.join("header.json"), &header)?;
         Ok(Store { directory, _lock: lock, header, runs: Vec::new(), damaged: Vec::new() })
     }
@@ -200,6 +203,19 @@ mod tests {
         again.add(measured.runs[1].clone()).unwrap();
         drop(again);
         assert_eq!(Store::open(place, measured.header).unwrap().runs(), measured.runs);
+    }
+
+    #[test]
+    fn runs_without_a_header_belong_to_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("shards-tiny");
+        let measured = result(&[("cached", "native:0", 1, 9.0)]);
+        let mut store = Store::open(place.clone(), measured.header.clone()).unwrap();
+        store.add(measured.runs[0].clone()).unwrap();
+        drop(store);
+        fs::remove_file(place.join("header.json")).unwrap();
+        drop(Store::open(place.clone(), measured.header.clone()).unwrap());
+        assert!(Store::open(place, measured.header).unwrap().runs().is_empty());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,8 +29,8 @@ const TRANSFER_METHOD: &str = "laboratory";
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// Write sets that a node keeps for others, in MiB: more than a cluster of the laboratory writes while a node starts.
 const CACHE_MIB: u32 = 128;
-/// Appliers of each node: four for each of two processors.
-const APPLIERS: u32 = 8;
+/// Appliers of each node, for each processor: what the Galera documentation advises to begin with.
+const APPLIERS_PER_PROCESSOR: usize = 4;
 
 /// A running cluster; ended when dropped.
 #[derive(Debug)]
@@ -230,18 +231,19 @@ fn node_options(
 
 /// What all nodes have beyond the options of their servers, apart from names and addresses.
 pub(crate) fn every_node() -> ServerOptions {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     ServerOptions::default()
         // Each node numbers what it applies by itself.
         .with("gtid-strict-mode", 0)
-        .with("wsrep-slave-threads", APPLIERS)
+        .with("wsrep-slave-threads", APPLIERS_PER_PROCESSOR * processors)
         .with("innodb-autoinc-lock-mode", 2)
 }
 
 /// What a person needs to know of them.
 pub(crate) fn in_words() -> String {
     format!(
-        "{} gcache.size={CACHE_MIB}M, TLS between the nodes; the Galera documentation advises under \"Setting Parallel Slave Threads\" to begin with four \
-         appliers for each core",
+        "{} gcache.size={CACHE_MIB}M, TLS between the nodes; the Galera documentation advises under \"Setting Parallel Slave Threads\" to begin with \
+         {APPLIERS_PER_PROCESSOR} appliers for each core",
         every_node().arguments().collect::<Vec<_>>().join(" ")
     )
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use series::Series;
+pub use series::{POINTS_MAX, Series};
 
 use devices::Devices;
 use processes::Processes;

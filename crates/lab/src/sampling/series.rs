@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Points of a series. With more, two become one.
-const POINTS_MAX: usize = 600;
+/// Points that any series of a result has at most.
+pub const POINTS_MAX: usize = 2_000;
+/// Points of what is sampled beside a measurement. With more, two become one.
+const SAMPLES_MAX: usize = 600;
 
 /// A value over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,7 +25,7 @@ impl Series {
     /// Whether a measurement can have such points: not too many, and none a month after the beginning.
     pub fn is_possible(&self) -> bool {
         const SECONDS_MAX: f64 = 31.0 * 86_400.0;
-        self.points.len() <= 2 * POINTS_MAX
+        self.points.len() <= POINTS_MAX
             && self.points.iter().all(|(at, value)| (0.0..=SECONDS_MAX).contains(at) && value.is_finite())
     }
 
@@ -76,7 +78,7 @@ impl Recorder {
             points: Vec::new(),
         });
         series.points.push((rounded(self.now.as_secs_f64()), rounded(value)));
-        if series.points.len() > POINTS_MAX {
+        if series.points.len() > SAMPLES_MAX {
             self.thin();
         }
     }
@@ -211,7 +213,7 @@ mod tests {
             recorder.gauge("a", "rows", second as f64);
         }
         let points = &recorder.into_series()[0].points;
-        assert!(points.len() <= POINTS_MAX && points.len() > POINTS_MAX / 4, "{}", points.len());
+        assert!(points.len() <= SAMPLES_MAX && points.len() > SAMPLES_MAX / 4, "{}", points.len());
         assert!(points[0].0 < 100.0 && points[points.len() - 1].0 > 9_900.0, "{points:?}");
     }
 }

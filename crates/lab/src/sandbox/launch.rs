@@ -100,13 +100,14 @@ fn slow_reads(latency: Duration, daemon: &Path) -> Vec<OsString> {
 
 /// A command whose process the kernel kills when this one ends, however it ends. (`setpriv` becomes the program itself,
 /// so the process id is the program's. The kernel looks at the *thread* that started it: start from long-lived ones.)
+/// Ctrl-C ends this process alone, which would take the program's end by the same signal for a failure.
 pub fn dying_with_us(program: &Path) -> Command {
     const SETPRIV: &str = "/usr/bin/setpriv";
     if !Path::new(SETPRIV).exists() {
         return Command::new(program);
     }
     let mut command = Command::new(SETPRIV);
-    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command.args(["--pdeathsig", "KILL"]).arg(program).process_group(0);
     command
 }
 
@@ -157,7 +158,18 @@ pub(crate) fn free_port(directory: &Path) -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Pid, getpgid};
+
     use super::*;
+
+    #[test]
+    fn a_signal_of_the_terminal_does_not_reach_what_is_started() {
+        let mut child = dying_with_us(Path::new("sleep")).arg("60").spawn().unwrap();
+        let group = getpgid(Some(Pid::from_child(&child))).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_ne!(group, getpgid(None).unwrap());
+    }
 
     #[test]
     fn socket_of_a_long_path_is_where_nobody_else_gets() {

@@ -241,10 +241,10 @@ pub fn compare(
                    measure with --repetitions 5";
         return Err(not(why.to_owned()));
     }
-    let only_in_one = cells_before.keys().filter(|key| !cells_after.contains_key(*key));
-    let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
-    let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
-    only_in_one.dedup();
+    let measured = |result: &ExperimentResult| -> BTreeSet<String> {
+        result.runs.iter().filter(|run| is_wanted(run, only)).map(Run::cell).collect()
+    };
+    let only_in_one = measured(before).symmetric_difference(&measured(after)).cloned().collect();
     let mut broken = broken(before, after, only);
     broken.extend(gone(&cells_before, &cells_after, after, only));
     let incomplete = [(before, "before"), (after, "after")].into_iter().filter(|(result, _)| !result.complete);
@@ -470,6 +470,28 @@ mod tests {
         let mut after = runs(1.0);
         after.runs[1].measured.check_tables(&["a.b".to_owned()]);
         assert_eq!(compare(&before, &after, &[]).unwrap().broken.len(), 1);
+    }
+
+    #[test]
+    fn only_cells_that_one_result_lacks_are_told() {
+        let (before, mut after) = (runs(1.0), runs(1.0));
+        // It is zero in the other, and one cell fails in both.
+        after.runs.iter_mut().for_each(|run| run.measured.metric("conflicts_per_second", 1.0));
+        let with_failure = |result: &ExperimentResult| {
+            let mut result = result.clone();
+            let native = result.runs.iter_mut().filter(|run| run.label("contender") == "native:4");
+            native.for_each(|run| run.measured.failure = Some("it gave up".into()));
+            result
+        };
+        let comparison = compare(&with_failure(&before), &with_failure(&after), &[]).unwrap();
+        assert_eq!(comparison.only_in_one, Vec::<String>::new());
+        after.runs.retain(|run| run.label("contender") == "spate");
+        let comparison = compare(&before, &after, &[]).unwrap();
+        assert!(
+            matches!(&comparison.only_in_one[..], [cell] if cell.contains("native:4")),
+            "{:?}",
+            comparison.only_in_one
+        );
     }
 
     #[test]

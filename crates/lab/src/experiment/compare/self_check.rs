@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{SEED, Verdict, compare};
+use super::{MetricComparison, SEED, Verdict, compare};
 use crate::experiment::result::{Better, ExperimentResult, better};
 use crate::random::Random;
 use crate::{Error, Result, output};
@@ -43,9 +43,7 @@ pub(super) fn self_check(result: &ExperimentResult, only: &[(String, String)]) -
     let mut check = SelfCheck { trials: TRIALS, planted_percent: PLANTED_PERCENT, ..SelfCheck::default() };
     for _ in 0..TRIALS {
         let mut order: Vec<u32> = repetitions.iter().copied().collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.below(last + 1));
-        }
+        random.shuffle(&mut order);
         let (first, second) = order.split_at(order.len() / 2);
         let half = |numbers: &[u32]| {
             let mut half = result.clone();
@@ -57,7 +55,7 @@ pub(super) fn self_check(result: &ExperimentResult, only: &[(String, String)]) -
         check.false_alarms += u32::from(equal.all().any(|cell| cell.verdict != Verdict::Same));
         plant(&mut second, 1.0 + f64::from(PLANTED_PERCENT) / 100.0);
         let slower = compare(&first, &second, only)?;
-        check.found += u32::from(slower.is_worse());
+        check.found += u32::from(slower.metrics.iter().any(MetricComparison::is_worse));
         for metric in slower.metrics {
             let is_found = metric.is_worse();
             *check.found_by.entry(metric.metric).or_default() += u32::from(is_found);
@@ -106,6 +104,11 @@ mod tests {
         let check = self_check(&result, &[]).unwrap();
         assert_eq!((check.false_alarms, check.found), (0, check.trials));
         assert_eq!(check.found_by, BTreeMap::from([("seconds".to_owned(), check.trials)]));
+        // A failed run falls into one half or the other, which says nothing of the slowdown.
+        let mut failed = result.clone();
+        failed.runs[0].measured.failure = Some("it gave up".to_owned());
+        let check = self_check(&failed, &[("contender".to_owned(), "spate".to_owned())]).unwrap();
+        assert_eq!(check.found, check.found_by["seconds"]);
         result.runs.truncate(1);
         assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
     }

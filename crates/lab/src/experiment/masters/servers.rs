@@ -99,10 +99,7 @@ impl Servers {
         match self {
             Servers::Single(_) => Ok(()),
             Servers::Galera(cluster) => cluster.settle(),
-            Servers::SemiSync(pair) => {
-                pair.follower.check()?;
-                wait_until_applied(&pair.source, &pair.replica)
-            }
+            Servers::SemiSync(pair) => wait_until_applied(&pair.source, &pair.replica, &mut pair.follower),
         }
     }
 }

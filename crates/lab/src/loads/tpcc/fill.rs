@@ -73,9 +73,7 @@ fn one_district(
     })?;
     // Each customer has one order, in an order of their own.
     let mut order_of: Vec<u64> = (1..=customers).collect();
-    for last in (1..order_of.len()).rev() {
-        order_of.swap(last, random.below(last + 1));
-    }
+    random.shuffle(&mut order_of);
     let lines: Vec<u64> = (0..customers).map(|_| 5 + random.below(11) as u64).collect();
     let place = |order: u64| (order - 1) as usize;
     let first_undelivered = customers - customers * UNDELIVERED_IN_TEN / 10 + 1;
