@@ -293,7 +293,10 @@ fn read_timeout_loses_no_bytes() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     connection.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
-    connection.send_query(b"SELECT SLEEP(0.1); SELECT 1; SELECT SLEEP(0.1); SELECT 2").unwrap();
+    // It waits for as long as the other wants.
+    let mut other = server.connect();
+    other.query("SELECT GET_LOCK('busy', 0)").unwrap();
+    connection.send_query(b"SELECT GET_LOCK('busy', 600); SELECT 1; SELECT SLEEP(0.1); SELECT 2").unwrap();
     let mut timeouts = 0;
     let outcome = loop {
         match connection.receive_result() {
@@ -301,15 +304,18 @@ fn read_timeout_loses_no_bytes() {
             Err(error) => {
                 assert!(error.is_timeout() && error.is_transient() && !error.is_connection_lost(), "{error}");
                 timeouts += 1;
+                if timeouts == 3 {
+                    other.query("SELECT RELEASE_LOCK('busy')").unwrap();
+                }
             }
         }
     };
     assert_eq!(outcome.statements, 4);
-    assert!(timeouts >= 2);
+    assert!(timeouts >= 3);
     connection.set_read_timeout(None).unwrap();
     assert_eq!(connection.query("SELECT 3").unwrap().single_text().unwrap(), "3");
     connection.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
-    assert!(connection.query("SELECT SLEEP(1)").unwrap_err().is_timeout());
+    assert!(connection.query("SELECT SLEEP(600)").unwrap_err().is_timeout());
     assert!(matches!(connection.query("SELECT 3"), Err(Error::Protocol { .. })), "its answer would be the other's");
 }
 
@@ -494,7 +500,7 @@ fn endless_login_dialogue_ends_at_its_deadline() {
 #[test]
 fn session_continues_after_its_login_deadline() {
     let server = TestServer::start(&[]);
-    let options = ConnectOptions { login_timeout: Duration::from_secs(2), ..options() };
+    let options = ConnectOptions { login_timeout: Duration::from_secs(8), ..options() };
     let mut connection = Connection::connect(&server.root(), &options).unwrap();
-    assert_eq!(connection.query("SELECT SLEEP(3)").unwrap().single_text().unwrap(), "0");
+    assert_eq!(connection.query("SELECT SLEEP(9)").unwrap().single_text().unwrap(), "0");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -293,13 +293,22 @@ impl Servers {
     /// Whatever keeps it from its end.
     pub fn round(&mut self, number: u32) -> Result<Round> {
         const STOP_BEFORE: Duration = Duration::from_millis(100);
+        /// Until something is written.
+        const FIRST_LIMIT: Duration = Duration::from_secs(60);
         let moment = Duration::from_millis(300 + random()? % 900);
         let socket = self.source().socket().to_owned();
         let process = self.source().process();
         let next_row = &self.next_row;
+        let is_written = AtomicBool::new(false);
         let (acknowledged, killed) = std::thread::scope(|scope| {
-            let clients: Vec<_> =
-                (0..CLIENTS).map(|_| scope.spawn(|| write_until_lost(&socket, number, next_row))).collect();
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| scope.spawn(|| write_until_lost(&socket, number, next_row, &is_written)))
+                .collect();
+            // Servers that have just started are slow, and replicas that have just connected.
+            let limit = Instant::now() + FIRST_LIMIT;
+            while !is_written.load(Ordering::Relaxed) && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             std::thread::sleep(moment);
             if !self.semi_sync && number.is_multiple_of(2) {
                 for other in self.others() {
@@ -377,7 +386,7 @@ fn random() -> Result<u64> {
 }
 
 /// Writes until the server is gone; the rows whose commit was acknowledged.
-fn write_until_lost(socket: &Path, round: u32, next_row: &AtomicU64) -> Vec<u64> {
+fn write_until_lost(socket: &Path, round: u32, next_row: &AtomicU64, is_written: &AtomicBool) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     let Ok(mut session) = Session::open(socket, "source") else { return acknowledged };
     loop {
@@ -386,6 +395,7 @@ fn write_until_lost(socket: &Path, round: u32, next_row: &AtomicU64) -> Vec<u64>
             return acknowledged;
         }
         acknowledged.push(id);
+        is_written.store(true, Ordering::Relaxed);
     }
 }
 

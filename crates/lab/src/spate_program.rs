@@ -444,8 +444,6 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -453,8 +451,10 @@ mod tests {
     /// A program that is a shell script, in place of `spate`.
     fn program(directory: &Path, script: &str) -> SpateProgram {
         let path = directory.join("program");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        // Not by this process: what it has open for writing, a program that another thread just starts may have, too, and then it cannot be executed.
+        let write = "printf '%s\\n' \"$1\" > \"$0\" && chmod 700 \"$0\"";
+        let written = Command::new("sh").args(["-c", write]).arg(&path).arg(format!("#!/bin/sh\n{script}")).status();
+        assert!(written.unwrap().success());
         SpateProgram {
             path,
             source: "spate@127.0.0.1:1".into(),

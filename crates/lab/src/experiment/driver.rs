@@ -32,6 +32,9 @@ const SLOW_MESSAGES: f64 = 1.15;
 /// … writes, which vary more, are if they take so many times as long.
 const SLOW_DISK: f64 = 2.0;
 
+/// What tells how fast the machine is, by the names of their metrics.
+type Yardsticks<'a> = [(&'static str, Steadiness<'a>); 3];
+
 /// What an experiment needs to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Bench<'a> {
@@ -100,7 +103,7 @@ fn run_on(
     bench: Bench<'_>,
     store: &mut Store,
     directory: &Path,
-    (mut machine, is_same_program): ([(&str, Steadiness<'_>); 3], &dyn Fn() -> Result<()>),
+    (mut machine, is_same_program): (Yardsticks<'_>, &dyn Fn() -> Result<()>),
 ) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();

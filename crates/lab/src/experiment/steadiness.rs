@@ -71,6 +71,9 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// No test is to wait for it.
+    const PATIENCE: Duration = Duration::from_secs(300);
+
     /// Of a machine that is always as fast.
     pub(in super::super) fn steady() -> Steadiness<'static> {
         scripted(vec![50.0])
@@ -84,8 +87,7 @@ pub(super) mod tests {
             last = left.next().unwrap_or(last);
             last
         };
-        let patience = Duration::from_millis(200);
-        Steadiness { pause: Duration::from_millis(1), ..Steadiness::new(yardstick, 1.25, patience, Vec::new()) }
+        Steadiness { pause: Duration::from_millis(1), ..Steadiness::new(yardstick, 1.25, PATIENCE, Vec::new()) }
     }
 
     #[test]
@@ -99,6 +101,7 @@ pub(super) mod tests {
     #[test]
     fn a_machine_that_stays_slower_is_as_usual_after_a_while() {
         let mut machine = scripted([vec![50.0; 40], vec![100.0]].concat());
+        machine.patience = Duration::from_millis(200);
         for _ in 0..40 {
             assert_eq!(machine.settle(|| panic!("as usual")), 50.0);
         }

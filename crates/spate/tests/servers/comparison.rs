@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::writer::{TABLES, Writers};
-use crate::support::{Ended, Kind, Site};
+use crate::support::{Ended, Kind, Site, wait_until};
 
 fn report(ended: &Ended) -> Value {
     let start = ended.output.find('{').unwrap_or_else(|| panic!("no JSON: {}", ended.output));
@@ -26,6 +26,7 @@ fn compare_under_load(kind: Kind) {
     site.source.sql(TABLES);
     let writers = Writers::start(&site.source, 2, 11);
     let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    wait_until("rows to compare", || site.source.sql("SELECT COUNT(*) > 100 FROM busy.journal") == "1");
     site.wait_for_status("batches", |status| status["batches"].as_u64() > Some(5));
     for _ in 0..3 {
         let ended = site.run(site.command("verify", &["--json"]));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -171,15 +171,19 @@ impl Seen {
     }
 }
 
-fn watch(replica: &Server, look: Look, stop: &Arc<AtomicBool>) -> JoinHandle<Seen> {
-    let (mut session, stop) = (Session::open(replica), Arc::clone(stop));
-    thread::spawn(move || {
+/// A reader, and how many states it has seen.
+fn watch(replica: &Server, look: Look, stop: &Arc<AtomicBool>) -> (JoinHandle<Seen>, Arc<AtomicUsize>) {
+    let (mut session, stop, count) = (Session::open(replica), Arc::clone(stop), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    let reader = thread::spawn(move || {
         let mut seen = Seen::default();
         while !stop.load(Ordering::Acquire) {
             seen.add(look.look(&mut session));
+            counted.store(seen.states.len(), Ordering::Relaxed);
         }
         seen
-    })
+    });
+    (reader, count)
 }
 
 #[test]
@@ -204,10 +208,13 @@ fn readers_see_only_states_that_the_source_had() {
     // And now it follows.
     let batches = site.status()["batches"].as_u64().unwrap();
     site.wait_for_status("the replica to follow", |status| status["batches"].as_u64() > Some(batches + 200));
+    wait_until("the readers to see enough", || {
+        readers.iter().all(|(_, count)| count.load(Ordering::Relaxed) >= STATES_MIN)
+    });
     let moved = clerks.stop();
     site.wait_applied();
     stop.store(true, Ordering::Release);
-    for reader in readers {
+    for (reader, _) in readers {
         let seen = reader.join().unwrap();
         assert!(seen.torn.is_empty(), "torn states of {}: {:?}", seen.states.len(), &seen.torn[..1]);
         assert!(seen.states.len() >= STATES_MIN, "only {} states of {moved} transactions", seen.states.len());

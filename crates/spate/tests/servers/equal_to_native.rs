@@ -369,7 +369,8 @@ fn creators_of_routines_get_their_privileges() {
     }
 }
 
-/// Waits longer than Spate does between two looks at what others have done on the replica.
+/// Waits much longer than Spate does between two looks at what others have done on the replica: it looks when it has nothing else to do, and the machine
+/// may be busy.
 fn let_spate_look() {
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    std::thread::sleep(std::time::Duration::from_secs(3));
 }

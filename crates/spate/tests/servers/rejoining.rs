@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use spate_lab::vendor::Vendor;
 
@@ -21,12 +21,8 @@ fn count(server: &Server) -> String {
 
 fn same_rows(servers: &[&Server]) {
     let rows = |server: &Server| server.sql("SELECT * FROM d.t ORDER BY id");
-    let begun = Instant::now();
     for server in &servers[1..] {
-        while rows(server) != rows(servers[0]) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{}", server.replication_status());
-            sleep(Duration::from_millis(50));
-        }
+        wait_until("the same rows", || rows(server) == rows(servers[0]));
     }
 }
 
@@ -395,11 +391,7 @@ fn unrelated_channel(kind: Kind) {
     other.sql("CREATE DATABASE z; USE z; CREATE TABLE z.t (id INT PRIMARY KEY); INSERT INTO z.t VALUES (1)");
     let has_z =
         |server: &Server, rows: &str| server.try_sql("SELECT COUNT(*) FROM z.t").is_ok_and(|found| found == rows);
-    let begun = Instant::now();
-    while !(has_z(old, "1") && has_z(new, "1")) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}", old.replication_status());
-        sleep(Duration::from_millis(50));
-    }
+    wait_until("the other server's first row", || has_z(old, "1") && has_z(new, "1"));
     succeeds(&trio.site.run(trio.promote(&[])));
     trio.site.run(follow(old, new, &[])).assert_failed_saying(&["'zz'", "--channel"]);
     succeeds(&trio.site.run(follow(old, new, &["--channel", ""])));

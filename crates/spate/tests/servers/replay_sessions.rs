@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::replay::{Replays, of, path_of};
-use crate::support::Kind;
+use crate::support::program::wait_until_it_listens;
+use crate::support::{Kind, wait_until};
 
 /// A general log, an entry a millisecond.
 fn general_log(replays: &Replays, name: &str, entries: &[(u32, &str, &str)]) -> PathBuf {
@@ -151,7 +152,12 @@ fn a_signal_ends_what_waits() {
     for (input, is_report) in [(&csv, true), (&pipe, false)] {
         let json = replays.path("ended.json");
         let mut child = replays.command(&["--json", path_of(&json), path_of(input)]).spawn().unwrap();
-        std::thread::sleep(Duration::from_secs(2));
+        wait_until_it_listens(child.id());
+        if is_report {
+            let sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(100)%'";
+            wait_until("the statement", || replays.server.sql(sleeping) == "1");
+        }
+        std::thread::sleep(Duration::from_secs(1));
         assert!(child.try_wait().unwrap().is_none());
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let begun = Instant::now();

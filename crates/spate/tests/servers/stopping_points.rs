@@ -228,7 +228,7 @@ fn kill_during_a_hold_ends_the_comparison() {
         let running = start_to_stop(&site, point, &[]);
         site.wait_applying();
         running.signal("STOP");
-        let comparison = site.spawn(site.command("verify", &["--catch-up-seconds", "1"]));
+        let comparison = site.spawn(site.command("verify", &["--catch-up-seconds", "10"]));
         wait_until("the request to hold", || site.replica.sql("SELECT COUNT(*) FROM spate.hold") == "1");
         // It looks again when nobody applies any more, and the source is beyond the replica.
         comparison.signal("STOP");

@@ -156,9 +156,9 @@ fn relay_logs_are_used() {
         for _ in 0..3 {
             site.source.sql("INSERT INTO d.t (k) VALUES (3),(4); UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS");
         }
-        sleep(Duration::from_secs(2));
         let last =
             site.source.sql("SHOW BINARY LOGS").lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
+        wait_until("the replica to receive", || site.replica.replication_status().contains(&last));
         // By file, the source is asked which GTIDs are before the place.
         if by == By::Gtid {
             site.source.sql(&format!("PURGE BINARY LOGS TO '{last}'"));
@@ -662,9 +662,9 @@ fn turns_are_taken_by_lag() {
         for turn in 1..=2 {
             let locking = locked(&site);
             site.source.sql("INSERT INTO d.t (k) VALUES (5)");
-            wait_until("a takeover", || running.said().matches("Spate takes over").count() == turn);
+            wait_until("a takeover", || running.said().matches("Spate takes over").count() >= turn);
             drop(locking);
-            wait_until("a handback", || running.said().matches("goes on, and runs").count() == turn);
+            wait_until("a handback", || running.said().matches("goes on, and runs").count() >= turn);
             site.source.sql("UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS; INSERT INTO d.t (k) VALUES (6)");
             wait_rows(&site, &(2 + 2 * turn).to_string());
             let files = site.source.sql("SHOW BINARY LOGS");

@@ -150,8 +150,8 @@ fn temporary_tables_outlive_the_server_under_work() {
     let running = site.spawn(site.replicate(&["--start", "earliest", "--batch-transactions", "20"]));
     site.wait_applied();
     for round in 0..6 {
-        busy.send(&"INSERT INTO d.busy VALUES (1);".repeat(2000));
         let before = site.source.sql("SELECT COUNT(*) FROM d.busy");
+        busy.send(&"INSERT INTO d.busy VALUES (1);".repeat(2000));
         wait_until("the source to be at work", || site.source.sql("SELECT COUNT(*) FROM d.busy") != before);
         session.sql("INSERT INTO t (v) SELECT a FROM x; UPDATE x SET a = a + 1");
         if round % 2 == 0 {

@@ -102,10 +102,12 @@ fn a_snapshot_by_a_hook_is_a_base() {
     assert_eq!(server.checksums(), vault.source.checksums());
     let bases = || files_below(&vault.target().join("bases")).len();
     let there = bases();
-    for (id, bad, part) in
-        [(3, "exit 3", "SPATE_HOOK=take"), (4, "echo nowhere", "not the path"), (5, "sleep 20", "longer than 1 s")]
-    {
-        fails(vault.base_command(&["--hook", bad, "--hook-seconds", "1"]), &[part]);
+    for (id, bad, seconds, part) in [
+        (3, "exit 3", "60", "SPATE_HOOK=take"),
+        (4, "echo nowhere", "60", "not the path"),
+        (5, "sleep 20", "1", "longer than 1 s"),
+    ] {
+        fails(vault.base_command(&["--hook", bad, "--hook-seconds", seconds]), &[part]);
         order(&vault.source, id);
     }
     assert_eq!(bases(), there, "nothing half done stays");

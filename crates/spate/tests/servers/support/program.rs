@@ -250,6 +250,16 @@ pub fn with_full_disk(command: &Command, blocks: u32) -> Command {
     limited
 }
 
+/// Waits until a process has a handler for SIGTERM, which ends it without a word before that.
+pub fn wait_until_it_listens(id: u32) {
+    const TERM: u32 = 15;
+    wait_until("a handler of signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() >> (TERM - 1) & 1 == 1
+    });
+}
+
 fn assert_no_password(output: &str) {
     assert!(!output.contains(PASSWORD), "the password shows: {output}");
 }

@@ -270,6 +270,19 @@ impl Server {
         assert_eq!(self.sql(&wait), "0", "{}", self.replication_status());
     }
 
+    /// Waits until its own replication has received what is up to `position`, whether it is applied or not.
+    pub fn wait_received(&self, position: &str) {
+        wait_until("the replica to receive", || match self.kind.vendor() {
+            Vendor::MariaDb => self.replication_status().contains(position),
+            Vendor::MySql => {
+                let received = "SELECT GROUP_CONCAT(received_transaction_set) FROM performance_schema.replication_connection_status";
+                let has_all =
+                    format!("SELECT GTID_SUBSET('{position}', CONCAT(@@GLOBAL.gtid_executed, ',', ({received})))");
+                self.sql(&has_all) == "1"
+            }
+        });
+    }
+
     /// What it says of its own replication.
     pub fn replication_status(&self) -> String {
         self.sql(match self.kind.vendor() {
