@@ -15,8 +15,6 @@ pub enum Format {
     Mixed,
     /// Statements.
     Statement,
-    /// Drawn from the seed.
-    Any,
 }
 
 impl fmt::Display for Format {
@@ -25,7 +23,6 @@ impl fmt::Display for Format {
             Format::Row => "row",
             Format::Mixed => "mixed",
             Format::Statement => "statement",
-            Format::Any => "any",
         })
     }
 }

@@ -146,7 +146,7 @@ pub enum SandboxCommand {
         /// All of them
         #[arg(long)]
         all: bool,
-        /// Keep the data; `start` with the same name continues with it
+        /// Keep the data; `start` with the same name and the same options continues with it
         #[arg(long)]
         keep_data: bool,
     },
@@ -204,7 +204,7 @@ pub struct SteadyOptions {
     /// The tables, and what is written to them
     #[arg(long, value_enum, default_value_t = Workload::Cached)]
     workload: Workload,
-    /// The follower: spate[:option=value,option=value…] or native:THREADS[:MODE]
+    /// The follower: spate[:option=value,option=value…] or native:THREADS[:MODE][+prefetch[:option=value…]]
     #[arg(long, default_value = "spate", value_name = "CONTENDER")]
     follower: Contender,
     /// Tables in each of the 4 schemas
@@ -288,10 +288,11 @@ fn sandbox(command: SandboxCommand) -> Result<ExitCode> {
 /// Removes what is left. Servers that run, and the commands that run, keep theirs.
 fn clean(all: bool) -> Result<ExitCode> {
     let home = LabHome::open()?;
-    sandbox_registry::clean(&home, all)?;
+    // First: while another command runs, it removes nothing.
     if all {
         home.remove_caches()?;
     }
+    sandbox_registry::clean(&home, all)?;
     Ok(ExitCode::SUCCESS)
 }
 

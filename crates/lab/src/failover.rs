@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::home::{self, LabHome};
 use crate::sandbox::{ACCOUNT, Lifetime, Sandbox, pristine_data, random_password};
 use crate::screen::{Screen, table};
-use crate::server_options::ServerOptions;
+use crate::server_options::{Durability, ServerOptions};
 use crate::spate_program::program_path;
 use crate::sql::Session;
 use crate::vendor::Vendor;
@@ -191,8 +191,7 @@ impl Servers {
             let mut options = ServerOptions::base(vendor, id)
                 .with_replica_log(vendor, true)
                 .with("innodb-buffer-pool-size", "96M")
-                .with("innodb-flush-log-at-trx-commit", 1)
-                .with("sync-binlog", 1);
+                .with_durability(Durability::Durable);
             if semi_sync {
                 options = with_semi_sync(vendor, options);
             }

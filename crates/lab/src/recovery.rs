@@ -236,11 +236,8 @@ impl Recovery<'_> {
 
     /// Of the servers of both ways.
     fn settings(&self) -> Vec<(&'static str, String)> {
-        let redo = match self.binaries.vendor() {
-            Vendor::MariaDb => ("innodb-log-file-size", format!("{}M", self.shape.redo_log_mib())),
-            Vendor::MySql => ("innodb-redo-log-capacity", format!("{}M", self.shape.redo_log_mib())),
-        };
-        vec![redo, ("innodb-flush-method", "O_DIRECT".into())]
+        let redo_log = format!("{}M", self.shape.redo_log_mib());
+        vec![(self.binaries.vendor().redo_log_option(), redo_log), ("innodb-flush-method", "O_DIRECT".into())]
     }
 
     /// The base by `spate restore`, with nothing behind it; then `mysqlbinlog | mysql`.

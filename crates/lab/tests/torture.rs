@@ -39,7 +39,7 @@ fn torture_of(
     let plan = TorturePlan {
         features: FeatureSet::chosen(features, &[]),
         draw_features: false,
-        format,
+        format: Some(format),
         failures,
         time: Duration::from_secs(5),
         shrink: None,
@@ -125,7 +125,7 @@ fn assert_idle_spate_is_different(source: &ServerBinaries, replica: &ServerBinar
     let plan = TorturePlan {
         features: FeatureSet::chosen(&[Feature::Dml], &[]),
         draw_features: false,
-        format: Format::Row,
+        format: Some(Format::Row),
         failures: Failures::None,
         time: Duration::from_secs(1),
         shrink: None,

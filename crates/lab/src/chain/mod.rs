@@ -286,7 +286,7 @@ impl Chain<'_> {
     /// B applies what A has; A is not needed any more.
     fn first_two(&self, a: Sandbox) -> Result<(Sandbox, Vec<Groups>)> {
         let b = self.server("b", FIRST_ID, true, Durability::Relaxed, |options| options)?;
-        self.follow("b", &b, &a, (FAST_APPLIERS, self.fast_mode()))?;
+        self.follow("b", &b, &a, (FAST_APPLIERS, NativeMode::usual(self.binaries.vendor())))?;
         let groups = [("A", group_size(&a)?), ("B", group_size(&b)?)];
         a.stop()?;
         Ok((b, groups.map(|(server, mean)| Groups { server: server.to_owned(), mean }).into()))
@@ -306,7 +306,7 @@ impl Chain<'_> {
         })?;
         // Those that wait for others must be there to be waited for.
         let appliers = if waits { self.plan.waiting.count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
-        let took = self.follow(name, &c, b, (appliers, self.fast_mode()))?;
+        let took = self.follow(name, &c, b, (appliers, NativeMode::usual(self.binaries.vendor())))?;
         Ok((c, took))
     }
 
@@ -357,13 +357,6 @@ impl Chain<'_> {
         step.finish_and_clear();
         native.stop()?;
         Ok(took)
-    }
-
-    fn fast_mode(&self) -> NativeMode {
-        match self.binaries.vendor() {
-            Vendor::MariaDb => NativeMode::Optimistic,
-            Vendor::MySql => NativeMode::Order,
-        }
     }
 
     /// The mode that goes by commit groups.

@@ -43,7 +43,7 @@ The script is SQL as the vendors' clients take it, DELIMITER included. Three com
 A statement that the source refuses is named, and the next is executed.
 
 Compared are definitions, rows of all columns, counters, programs, accounts and privileges, and prepared transactions. The exit status is 0
-if the replicas are equal, 1 if they are not, and 2 if native replication itself stopped, so that there was nothing to compare with.";
+if the replicas are equal, 1 if they are not or on an error, and 2 if native replication itself stopped, so that there was nothing to compare with.";
 
 /// Options of `lab equal`.
 #[derive(Debug, Args)]
@@ -149,7 +149,7 @@ impl EqualOptions {
         Settings {
             seed: 0,
             pair: comparisons.pair(),
-            format: if self.format == Format::Any { Format::Row } else { self.format },
+            format: self.format,
             features: FeatureSet::chosen(&[], Feature::ALL),
             sessions: 1,
             source_options: pairs(&self.source_options),

@@ -53,7 +53,7 @@ pub struct ExperimentOptions {
     /// The order of the measurements is drawn from this
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the result to this file, also that of an experiment that fails; without it, to NAME-SIZE-SERVER.json
+    /// Write the result to this file, also that of an experiment that fails; without it, to NAME-SIZE-SERVER.json; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the report to this file

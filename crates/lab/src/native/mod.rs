@@ -61,7 +61,7 @@ pub(crate) fn advice(vendor: Vendor) -> &'static str {
     match vendor {
         Vendor::MariaDb => {
             "native replication is set as the MariaDB documentation advises under \"Parallel Replication\": the modes optimistic (the default) and conservative, \
-             which both keep the order of commits, and a larger slave_parallel_max_queued, so that one long transaction does not stop the reading"
+             which both keep the order of commits (it does not advise aggressive, which `shards` measures too), and a larger slave_parallel_max_queued, so that one long transaction does not stop the reading"
         }
         Vendor::MySql => {
             "native replication is set as the MySQL Reference Manual advises under \"Replica Server Options and Variables\" and \"Binary Logging Options and \

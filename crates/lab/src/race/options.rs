@@ -59,7 +59,7 @@ pub struct RaceOptions {
     /// How long the source writes while the replica is down
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// A contender: native:THREADS[:MODE] or spate[:option=value,option=value…]; may be given several times
+    /// A contender: native:THREADS[:MODE][+prefetch[:option=value…]] or spate[:option=value,option=value…]; may be given several times
     #[arg(long = "contender", required = true, value_name = "CONTENDER")]
     contenders: Vec<Contender>,
     /// Write the result to this file; `-` is standard output
@@ -149,7 +149,7 @@ impl RaceOptions {
         let plan = RacePlan {
             backlog: BacklogPlan {
                 shape,
-                format: if self.format == Format::Any { Format::Row } else { self.format },
+                format: self.format,
                 seconds: self.seconds,
                 rate: self.rate,
                 transactions: None,

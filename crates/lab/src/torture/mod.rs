@@ -56,8 +56,8 @@ pub struct TorturePlan {
     pub features: FeatureSet,
     /// False: each seed uses all of these features, not only those that it draws.
     pub draw_features: bool,
-    /// How the source logs.
-    pub format: Format,
+    /// How the source logs; `None`: as the seed draws it.
+    pub format: Option<Format>,
     /// The programs to kill.
     pub failures: Failures,
     /// How long each seed writes.

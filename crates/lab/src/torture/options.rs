@@ -66,9 +66,9 @@ pub struct TortureOptions {
     /// How long each seed writes
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How the source logs changes; any: drawn from the seed
-    #[arg(long, value_enum, default_value_t = Format::Any)]
-    format: Format,
+    /// How the source logs changes; without it, drawn from the seed
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Features that are not used
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<Feature>,
@@ -78,14 +78,14 @@ pub struct TortureOptions {
     /// The programs to kill during the torture
     #[arg(long, value_enum, default_value_t = Failures::None)]
     failures: Failures,
-    /// Shrink the statements that show a finding, in at most this many seconds
+    /// Shrink the statements that show a finding, in at most so many seconds; 240 without a number
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "240")]
     shrink: Option<u64>,
     /// Keep the record of each seed in this directory, and with a finding also Spate's files
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Repeat a record that was kept, instead of making statements
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "format", "without", "only", "failures"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "seconds", "format", "without", "only", "failures", "spate"])]
     replay: Option<PathBuf>,
     /// Server of the source, and of the replicas too without --replica: mariadb-10.11, mariadb-11.8, mysql-9.7,
     /// mysql-8.4 or mysql-8.0; without it, what is installed
@@ -114,8 +114,8 @@ impl TortureOptions {
         let source = ServerBinaries::choose(self.server)?;
         let replica = self.replica.map_or_else(|| Ok(source.clone()), ServerVersion::resolve)?;
         let home = LabHome::open()?;
-        // The source, Spate's replica, and that of native replication.
-        Screen::default().claim_disk(home.root(), 3 * home::SMALL_SERVER_BYTES)?;
+        // The source, Spate's replica, that of native replication, and a replica of Spate's.
+        Screen::default().claim_disk(home.root(), 4 * home::SMALL_SERVER_BYTES)?;
         let plan = TorturePlan {
             features: FeatureSet::chosen(&self.only, &self.without),
             draw_features: self.only.is_empty(),
@@ -148,8 +148,10 @@ impl TortureOptions {
 
     /// The command that repeats a seed.
     fn repeat_command(&self, seed: u64) -> String {
-        let mut command =
-            format!("spate lab torture --seed {seed} --seconds {} --format {}", self.seconds, self.format);
+        let mut command = format!("spate lab torture --seed {seed} --seconds {}", self.seconds);
+        if let Some(format) = self.format {
+            command += &format!(" --format {format}");
+        }
         for (option, version) in [("--server", self.server), ("--replica", self.replica)] {
             if let Some(version) = version {
                 command += &format!(" {option} {version}");

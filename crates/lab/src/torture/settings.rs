@@ -93,7 +93,7 @@ impl Settings {
     pub fn draw(
         seed: u64,
         pair: Pair,
-        format: Format,
+        format: Option<Format>,
         allowed: &FeatureSet,
         draw_features: bool,
         failures: Failures,
@@ -101,7 +101,7 @@ impl Settings {
         let allowed = &pair.features(allowed);
         let mut random = Random::new(seed);
         let drawn_format = [Format::Row, Format::Row, Format::Mixed, Format::Statement][random.below(4)];
-        let format = pair.format(if format == Format::Any { drawn_format } else { format });
+        let format = pair.format(format.unwrap_or(drawn_format));
         let drawn_features = allowed.draw(&mut random.fork());
         let mut features = if draw_features { drawn_features } else { allowed.clone() };
         if draw_features && random.fork().chance(CHAINS_LEFT_OUT_PERCENT) {
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn draw(seed: u64, failures: Failures) -> Settings {
-        Settings::draw(seed, Pair::default(), Format::Any, &FeatureSet::chosen(&[], &[]), true, failures)
+        Settings::draw(seed, Pair::default(), None, &FeatureSet::chosen(&[], &[]), true, failures)
     }
 
     #[test]
@@ -232,7 +232,6 @@ mod tests {
         for format in [Format::Row, Format::Mixed, Format::Statement] {
             assert!(formats.contains(&format));
         }
-        assert!(!formats.contains(&Format::Any));
     }
 
     #[test]

@@ -116,7 +116,6 @@ pub(super) fn read(path: &Path) -> Result<(Settings, Vec<Step>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog_format::Format;
     use crate::torture::feature::FeatureSet;
     use crate::torture::pair::Pair;
     use crate::torture::settings::Failures;
@@ -125,8 +124,7 @@ mod tests {
     fn recorded_steps_round_trip() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("steps");
-        let settings =
-            Settings::draw(3, Pair::default(), Format::Any, &FeatureSet::chosen(&[], &[]), true, Failures::All);
+        let settings = Settings::draw(3, Pair::default(), None, &FeatureSet::chosen(&[], &[]), true, Failures::All);
         let load = Action::Load { sql: "LOAD DATA …".into(), file: "f1".into(), content: "1\tä\n".into() };
         let steps = [
             Step::sql(0, "SELECT 'a\nb'"),

@@ -23,7 +23,7 @@ use servers::{Written, start};
 pub(super) use tables::blocks;
 
 pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (with each combination of sync_binlog and innodb_flush_log_at_trx_commit of 1 and 0, with and without Galera's library, with a small redo log), on real Galera \
-    clusters of one, two and three nodes that are written to at one or more of them (MariaDB; eight appliers in each node; TLS between them), and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
+    clusters of one, two and three nodes that are written to at one or more of them (MariaDB; four appliers for each processor in each node; TLS between them), and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
     applies it to a replica. Everything is on one machine: the nodes share its processors and its disk. \
     The numbers of threads come in any order, one after the other, on the same servers.";
 
