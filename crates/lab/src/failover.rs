@@ -21,7 +21,7 @@ use crate::spate_program::program_path;
 use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::{Error, Result, output};
+use crate::{Error, Result, output, threads};
 
 /// Of `spate lab failover`.
 pub const EXAMPLES: &str = "\
@@ -304,10 +304,11 @@ impl Servers {
                 .map(|_| scope.spawn(|| write_until_lost(&socket, number, next_row, &is_written)))
                 .collect();
             // Servers that have just started are slow, and replicas that have just connected.
-            let limit = Instant::now() + FIRST_LIMIT;
-            while !is_written.load(Ordering::Relaxed) && Instant::now() < limit {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let written = threads::wait_until("the first row", FIRST_LIMIT, || {
+                Ok(if is_written.load(Ordering::Relaxed) { Ok(()) } else { Err(String::new()) })
+            });
+            // If nothing can be written, the round's numbers tell it.
+            drop(written);
             std::thread::sleep(moment);
             if !self.semi_sync && number.is_multiple_of(2) {
                 for other in self.others() {

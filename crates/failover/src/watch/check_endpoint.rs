@@ -176,8 +176,10 @@ mod tests {
             };
             // The machine may be busy with others during one of them.
             assert!((0..5).any(&mut is_quick));
+            let begun = Instant::now();
             over.store(true, Ordering::Release);
             serving.join().unwrap().unwrap();
+            assert!(begun.elapsed() < PATIENCE * 3);
         });
     }
 }

@@ -219,7 +219,7 @@ fn leader_leads_while_the_replica_applies() {
     wait_until("the lock", || trio.site.replica.sql("SHOW PROCESSLIST").contains("SLEEP(600)"));
     trio.site.source.sql("INSERT INTO d.t (k) VALUES (1), (2), (3)");
     let position = trio.site.source.position();
-    wait_until("the rows", || trio.site.replica.sql("SHOW ALL SLAVES STATUS").contains(&position));
+    trio.site.replica.wait_received(&position);
     trio.site.source.kill();
     let said = || watchers.iter().map(Running::said).collect::<String>();
     wait_until("the leader to wait", || said().contains("applies what it has received"));
